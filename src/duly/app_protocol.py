@@ -1,4 +1,4 @@
-"""What tasks, runs and the API need of the application they belong to."""
+"""The interface of the application that tasks, runs and the API need."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,11 +8,11 @@ from duly.store.protocol import Store
 
 
 class AppProtocol(Protocol):
-    """The application, seen from below."""
+    """The application, as lower layers see it."""
 
     registry: Registry
     before_calls: list[Callable[[], None]]
-    """Asked before a call of a task is accepted; whoever objects raises."""
+    """Hooks that are called before a task call is accepted. A hook raises to refuse the call."""
 
     @property
     def store(self) -> Store:

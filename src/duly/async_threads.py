@@ -1,4 +1,4 @@
-"""What a coroutine does in a thread, to its end, whatever becomes of the coroutine."""
+"""Runs a function in a thread for a coroutine, to its end even if the coroutine is cancelled."""
 
 import asyncio
 import threading
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """Do something in a thread of its own, to its end whatever becomes of us.
+    """Call `act` in a thread of its own, which continues even if this coroutine is cancelled.
 
-    If we are cancelled or struck meanwhile, what was done is undone there. The loop's own threads
-    may all be busy, or end with it.
+    If the coroutine is cancelled or interrupted meanwhile, the thread calls `undo`. The event
+    loop's own threads are not used, because they may all be busy or end with the loop.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -29,7 +29,7 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
         BODY.set(body)
         try:
             result = act()
-        except Exception as error:  # noqa: BLE001 - handed to who waits for it
+        except Exception as error:  # noqa: BLE001 - passed to the coroutine
             tell(answer.set_exception, error)
             return
         with mutex:
@@ -42,7 +42,7 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
             take_back(result)
 
     def take_back(result: T) -> None:
-        # Nobody is left to be told; what cannot be undone now is over with its time.
+        # No caller is left to receive an error. If this fails, the result expires in time.
         with suppress(DulyError, OSError):
             if undo is not None:
                 undo(result)

@@ -1,8 +1,8 @@
-"""Writing on a connection of the caller's own: it is done if that transaction commits.
+"""Writes on a connection of the caller. The write takes effect if the caller's transaction commits.
 
-The store leads a dialogue: it yields statements and is sent the first row of each. An adapter only
-carries a statement to one kind of connection and its row back. None of the libraries is imported
-here: whoever hands us a connection has done so.
+The store runs a dialogue: it yields statements and receives the first row of each. An adapter only
+passes a statement to one kind of connection and returns the row. No database library is imported
+here, because a caller that passes a connection has imported its library.
 """
 
 import re
@@ -25,7 +25,7 @@ from duly.store.ops import Accepted, Enqueue
 from duly.store.protocol import A, Dialogue, ExternalStatement, Row, Store
 
 Connection = Any
-"""What the libraries have: a connection or a session, and what comes of them."""
+"""Any object of the libraries: a connection, a session or a result."""
 
 
 class _ConnectionAdapter(NamedTuple):
@@ -43,16 +43,16 @@ class _ConnectionAdapter(NamedTuple):
 def enqueue_dialogue(
     store: Store, op: Enqueue, *, wake: bool
 ) -> tuple[Callable[..., Dialogue[Accepted]], Hook | None]:
-    """Return the dialogue that accepts a run, and what tells workers of it after the commit."""
+    """Return the dialogue that accepts a run, and a hook to notify workers after the commit."""
     return partial(store.enqueue_on_connection, op), partial(store.wake, op) if wake else None
 
 
 def execute_dialogue(
     connection: Connection, write: Callable[..., Dialogue[A]], wake: Hook | None = None
 ) -> A:
-    """Lead the dialogue over a connection, and have `wake` called when its transaction commits.
+    """Run the dialogue over a connection. Call `wake` after its transaction has committed.
 
-    Where the library cannot do that, the dialogue itself sends the hint (`hint=True`).
+    If the library has no such hook, the dialogue itself sends the notification (`hint=True`).
     """
     if isinstance(connection, RunConnection):
         connection = current().connection
@@ -79,7 +79,7 @@ def execute_dialogue(
 async def aexecute_dialogue(
     connection: Connection, write: Callable[..., Dialogue[A]], wake: Hook | None = None
 ) -> A:
-    """Lead the dialogue over an asynchronous connection, as `converse` does."""
+    """Run the dialogue over an asynchronous connection, as `execute_dialogue` does."""
     adapter = _adapter_of(connection)
     if not adapter.is_async:
         raise BadOption(
@@ -136,7 +136,7 @@ def _named(connection: object) -> str:
 
 def _on_sqlite3(connection: Connection, statement: ExternalStatement) -> Row:
     cursor = connection.cursor()
-    cursor.row_factory = None  # The caller may have set one that makes other things than tuples.
+    cursor.row_factory = None  # The caller may have set a row factory that does not return tuples.
     row: Row = cursor.execute(statement.sql, statement.parameters).fetchone()
     return row
 
@@ -155,7 +155,7 @@ async def _on_async_psycopg(connection: Connection, statement: ExternalStatement
 
 
 def _cursor_of(connection: Connection, kind: str) -> Connection:
-    """Return a plain cursor: the connection's own may take or make other things than ours."""
+    """Return a plain cursor. The connection's own may convert parameters or rows differently."""
     psycopg: Any = sys.modules["psycopg"]
     return getattr(psycopg, kind)(connection, row_factory=psycopg.rows.tuple_row)
 

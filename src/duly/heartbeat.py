@@ -1,4 +1,4 @@
-"""The one thread that renews leases: it beats, and publishes until when its worker may act."""
+"""The thread that renews leases: it sends heartbeats and publishes each worker's deadline."""
 
 import sys
 import threading
@@ -13,13 +13,13 @@ _RETRY_SECONDS = 0.25
 
 
 class HeartbeatWriter(Protocol):
-    """What says that its members live, and returns those that are still known as such."""
+    """Writes heartbeats of workers, and returns the workers that are still registered as live."""
 
     def beat(self, worker_ids: list[str]) -> set[str]: ...
 
 
 class HeartbeatThread:
-    """Beats for the workers that `members` names, on its own thread."""
+    """Sends heartbeats for the workers that `members` names, on its own thread."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class HeartbeatThread:
         beat: float,
         margin: float,
     ) -> None:
-        """Beat for `members`: worker ids, each with what publishes its deadline.
+        """Send heartbeats for `members`: worker ids, each with a callback for its deadline.
 
-        `disowned` is told the ids that the store no longer calls live.
+        `disowned` is called with each id that the store no longer lists as live.
         """
         # Three times 0.2 is more than 0.6 in binary.
         if beat * 3 > lease * (1 + 1e-9) or margin * 2 > lease:
@@ -49,24 +49,28 @@ class HeartbeatThread:
         self._beat = beat
         self._margin = margin
         self.on_attempt: Callable[[float, float | None], None] = lambda _now, _since: None
-        """Told after every try when (monotonic) somebody was here to make it: of one that was
-        acknowledged when it was sent, since others count from then on; and since when all were."""
+        """Called after every try with two monotonic times.
+
+        The first is when this process was last known to be alive. For an acknowledged heartbeat it
+        is the time of sending, because other workers count the lease from then on. The second is
+        since when all heartbeats were acknowledged.
+        """
         self.beats_succeeded_since: float | None = None
-        """Since when (monotonic) every beat has been acknowledged; None after a failure."""
+        """Since when (monotonic) every heartbeat has been acknowledged. None after a failure."""
         self.trying_since: float | None = None
-        """Since when (monotonic) a beat has been under way; None if none is."""
+        """Since when (monotonic) a heartbeat has been in progress. None if none is."""
         self._due = threading.Event()
         self._ended = False
         self._first_pause = 0.0
         self._thread = threading.Thread(target=self._run, name="duly-keepalive", daemon=True)
 
     def start(self, *, after: float = 0.0) -> None:
-        """Begin to beat, the first time after so many seconds."""
+        """Start the thread. The first heartbeat is sent after `after` seconds."""
         self._first_pause = after
         self._thread.start()
 
     def beat_now(self) -> None:
-        """Beat now: a member is new."""
+        """Send a heartbeat now, because there is a new member."""
         self._due.set()
 
     def stop(self) -> None:
@@ -88,7 +92,7 @@ class HeartbeatThread:
             self._due.clear()
 
     def tick(self) -> float:
-        """Beat once for everybody; return the seconds until the next time."""
+        """Send one heartbeat for all members. Return the seconds until the next one."""
         self.trying_since = monotonic()
         try:
             return self._try(self.trying_since)
@@ -101,14 +105,15 @@ class HeartbeatThread:
         try:
             acknowledged = self._writer.beat(list(members)) if members else set()
         except (StoreError, OSError):
-            # The lease runs on until its deadline; an outage shorter than that costs nothing.
+            # The lease is valid until its deadline. An outage shorter than that costs nothing.
             self.beats_succeeded_since = None
             self.on_attempt(monotonic(), None)
             return _RETRY_SECONDS
         faultpoints.hit("beat.after_write")
         is_late = monotonic() - sent_at > self._lease / 2
         if is_late:
-            # Others may have seen the beat when it was sent or just now: another one must follow.
+            # Other workers may have seen the heartbeat when it was sent or just now. Another must
+            # follow.
             self.beats_succeeded_since = None
             self.on_attempt(monotonic(), None)
         else:

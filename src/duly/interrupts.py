@@ -1,9 +1,9 @@
-"""Keeps exceptions from outside, such as a timeout, out of code that must not be left half done.
+"""Keeps asynchronous exceptions, such as a timeout, out of code that must not be left half done.
 
 A body's thread can be interrupted at any instruction. Inside the store, that could leave a lock
-held for ever. So the thread that throws must hold the shield of the body's thread, and code that
-must not be interrupted holds it too: the exception is then thrown later. An exception that was
-thrown before such code took the shield is raised there, before the code begins. Neither depends on
+held forever. So a thread that interrupts must hold the mask of the body's thread. Code that must
+not be interrupted holds the mask too, and the exception is thrown later. An exception that was
+thrown before such code took the mask is raised there, before the code starts. Neither depends on
 the instructions at which Python raises such exceptions.
 """
 
@@ -15,16 +15,16 @@ from typing import Any
 
 
 class InterruptMask:
-    """Keeps exceptions from outside away from one thread for the length of a `with` block."""
+    """Keeps asynchronous exceptions away from one thread for the length of a `with` block."""
 
     __slots__ = ("_depth", "lock", "thrown", "was_interrupted")
 
     def __init__(self) -> None:
         self.thrown: type[BaseException] | None = None
-        """What was thrown last."""
+        """The exception that was thrown last."""
         self.was_interrupted = False
         self.lock = threading.RLock()
-        """Nothing is thrown while the body's thread holds it."""
+        """While the body's thread holds this, no exception is thrown into it."""
         self._depth = 0
 
     def __enter__(self) -> None:
@@ -36,7 +36,7 @@ class InterruptMask:
             self._depth += 1
         except BaseException:
             if self._depth == 0:
-                # If this thread does not hold the lock, it was struck before it got it.
+                # If this thread does not hold the lock, it was interrupted before it got the lock.
                 with suppress(RuntimeError):
                     self.lock.release()
             raise
@@ -46,7 +46,7 @@ class InterruptMask:
         self.lock.release()
 
     def interrupt(self, throw: Callable[[], None]) -> bool:
-        """Throw an exception into the thread; return False if the thread shields itself."""
+        """Throw an exception into the thread. Return False if the thread masks interrupts."""
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -58,43 +58,43 @@ class InterruptMask:
 
 
 _masks: dict[int, InterruptMask] = {}
-"""By the thread: the shields of threads that may be struck."""
+"""The masks of the threads that may be interrupted, by thread id."""
 _NO_MASK = nullcontext()
 
 
 def defer_interrupts() -> AbstractContextManager[Any]:
-    """Return what keeps strikes away from this thread for the length of a block."""
+    """Return a context manager that keeps interrupts away from this thread."""
     return _masks.get(threading.get_ident(), _NO_MASK)
 
 
 def allow_interrupts() -> InterruptMask:
-    """Let this thread be struck through the shield that this returns."""
+    """Allow interrupts of this thread, through the mask that this returns."""
     shield = InterruptMask()
     _masks[threading.get_ident()] = shield
     return shield
 
 
 def is_interruptible() -> bool:
-    """Return whether this thread may be struck."""
+    """Return whether this thread may be interrupted."""
     return threading.get_ident() in _masks
 
 
 def disallow_interrupts() -> None:
-    """Let this thread be struck no longer."""
+    """Stop allowing interrupts of this thread."""
     _masks.pop(threading.get_ident(), None)
 
 
 def last_interrupt() -> type[BaseException] | None:
-    """Return what was thrown into this thread last; a callback of C code may swallow it."""
+    """Return the last exception thrown into this thread. A callback of C code may swallow it."""
     shield = _masks.get(threading.get_ident())
     return None if shield is None else shield.thrown
 
 
 def raise_pending_interrupt() -> None:
-    """Let an exception that was thrown into this thread be raised here."""
+    """Give the interpreter the chance to raise an exception that was thrown into this thread."""
     for _ in range(_CALLS_UNTIL_RAISED):
         time.sleep(0)
 
 
 _CALLS_UNTIL_RAISED = 10
-"""The interpreter raises a thrown exception when a call returns, at the latest after a few."""
+"""The interpreter raises a thrown exception when a call returns, after a few calls at most."""

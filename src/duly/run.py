@@ -1,4 +1,4 @@
-"""The handle on one run."""
+"""A handle for one run."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ _WAITS = frozenset({"sleep", "wait", "gather"})
 
 
 class Run(Generic[R]):
-    """A durable request to run a task. `refresh()` reads how it stands now."""
+    """A durable request to run a task. `refresh()` reads its current state."""
 
     __slots__ = ("__weakref__", "_app", "_record", "id", "new")
 
@@ -51,11 +51,11 @@ class Run(Generic[R]):
         self._record = record
         self.id = run_id
         self.new = new
-        """Whether the call that returned this handle made the run; False if its key had one."""
+        """True if the call that returned this handle made the run. False if its key had one."""
 
     @property
     def record(self) -> RunRecord:
-        """Everything the store knows of the run, as of the last refresh."""
+        """Everything that the store knows about the run, as of the last refresh."""
         if self._record is None:
             self.refresh()
         if self._record is None:
@@ -64,21 +64,21 @@ class Run(Generic[R]):
 
     @property
     def state(self) -> State:
-        """Its state, as of the last refresh."""
+        """The state of the run, as of the last refresh."""
         return State(self.record.state)
 
     @property
     def cause(self) -> str | None:
-        """Why it is in its final state."""
+        """Why the run is in its final state."""
         return self.record.cause
 
     @property
     def is_final(self) -> bool:
-        """Whether it had ended, as of the last refresh."""
+        """True if the run had ended, as of the last refresh."""
         return self.state in FINAL
 
     def refresh(self) -> Self:
-        """Read how it stands now."""
+        """Read the current record of the run."""
         record = self._app.store.get_run(check_run_id(self.id))
         if record is None:
             raise RunNotFound(self.id)
@@ -86,7 +86,7 @@ class Run(Generic[R]):
         return self
 
     def why(self) -> Reason:
-        """Say why it is not running: one word as `cause`, and a sentence."""
+        """Return why the run is not running: one word as `cause`, and a sentence."""
         run, store = self.refresh().record, self._app.store
         every = store.list_steps(run.id)
         steps = [step for step in every if step.kind in _WAITS and not step.done]
@@ -106,31 +106,33 @@ class Run(Generic[R]):
         )
         shown = None if definition is None else definition.codec.redacted(run.arguments)
         if shown != run.arguments:
-            # The key of a limit that comes from a call with secrets may be one of them.
+            # The key of a limit may be a secret of the call.
             run = run._replace(lane=shown_lane(run.lane))
         return why(run, situation)
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait for its end and return what the task returned, or raise how it ended.
+        """Wait for the end of the run.
 
-        A run that nobody has claimed for five seconds is logged with the reason, and the error of
-        a wait that took too long says it.
+        Return the task's result, or raise if the run did not succeed.
+
+        If no worker claims the run within five seconds, the reason is logged. The error of a wait
+        that timed out contains it too.
         """
         for pause in ResultPoll(self, timeout):
             threading.Event().wait(pause)
         return self._unpack()
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as result()
-        """Wait for its end without blocking the event loop; see `result`."""
+        """Wait for the end of the run without blocking the event loop; see `result`."""
         looks = ResultPoll(self, timeout)
         while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
         return self._unpack()
 
     def cancel(self, *, actor: str | None = None, reason: str = "") -> str:
-        """Cancel it if it waits, ask it to stop if it runs.
+        """Cancel a queued run, or request a running one to stop.
 
-        Answers "cancelled", "requested", or the final state it had reached before.
+        Return "cancelled", "requested", or the final state that the run had reached before.
         """
         op = Cancel(check_run_id(self.id), resolve_actor(actor), check_reason(reason))
         (answer,) = self._app.store.apply([op])
@@ -147,12 +149,13 @@ class Run(Generic[R]):
         fresh_effects: bool = False,
         from_step: str | None = None,
     ) -> Self:
-        """Queue it again after its end: same id, next generation.
+        """Queue the run again after its end: same id, next generation.
 
-        Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
-        record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
-        began with `from_step` or after it are forgotten, and run again. A run that ended in a step
-        with `on_crash="hold"` is refused until you `resolve` that step, or `from_step` forgets it.
+        New `arguments` (args, kwargs) are checked against the task's signature. Recorded steps are
+        kept, and `effect_key` stays the same unless `fresh_effects` is set. `from_step` forgets
+        that step and the steps that started after it, so that they run again. A run that ended in a
+        step with `on_crash="hold"` is refused until you `resolve` that step, or `from_step` forgets
+        it.
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
             raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
@@ -170,11 +173,11 @@ class Run(Generic[R]):
         actor: str | None = None,
         reason: str = "",
     ) -> Self:
-        """Say what became of the step that this run ended in the midst of, and let it go on.
+        """Record the result of the step that this run was interrupted in, and queue the run again.
 
-        Either it is `done`, and came to that result, or it is to run again. Where several ran at
-        once when the run was interrupted, each is named and resolved by itself, and the run goes on
-        when the last of them is.
+        With `done=True` the step counts as completed, with this `result`. Otherwise it runs again.
+        If the run was interrupted in several steps, resolve each by its name. The run continues
+        after the last of them.
         """
         op = self._retry_op(actor, reason, None)
         begun = unresolved_steps(self._app.store.list_steps(self.id))
@@ -234,15 +237,15 @@ class Run(Generic[R]):
         return self.refresh()
 
     def attempts(self) -> list[AttemptRecord]:
-        """Return how its ended attempts went, oldest first."""
+        """Return the attempts that have ended, oldest first."""
         return self._app.store.list_attempts(self.id)
 
     def steps(self) -> list[StepRecord]:
-        """Return its steps and what it waited for, in the order in which they began."""
+        """Return the run's steps and waits, in order of their start."""
         return [step for step in self._app.store.list_steps(self.id) if step.name]
 
     def logs(self, limit: int = 1_000) -> list[LogLine]:
-        """Return what its attempts logged, oldest first."""
+        """Return the lines that the run's attempts logged, oldest first."""
         return self._app.store.list_logs(self.id, limit)
 
     def _unpack(self) -> R:
@@ -275,9 +278,9 @@ class Run(Generic[R]):
 
 
 class ResultPoll:
-    """Iterates over the pauses between looks at a run, until it is final.
+    """Iterates over the pauses between reads of a run, until the run is final.
 
-    `explain` is told once why nobody has claimed it: its id, its task, and the reason.
+    `explain` is called once if no worker claims the run, with its id, its task, and the reason.
     """
 
     def __init__(
@@ -312,7 +315,7 @@ class ResultPoll:
         return pause if left is None else min(pause, left)
 
     def _explain_unclaimed(self, run: Run[Any]) -> None:
-        """Say once, to whoever waits, why nobody has claimed the run."""
+        """Report once why no worker has claimed the run."""
         self._explained = True
         if run.record.state == State.QUEUED and not run.record.claim_number:
             self._explain(run.id, run.record.task, str(run.why()))
@@ -323,12 +326,12 @@ def _requeued_lane(
     record: RunRecord,
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
 ) -> str:
-    """Name the lane of a run that an operator queues again, perhaps with other arguments."""
+    """Return the lane of a run that an operator queues again, perhaps with other arguments."""
     if arguments is not None:
         return definition.lane_of(*arguments)
     return with_slot(record.lane, definition.slot)
 
 
 def check_reason(reason: str) -> str:
-    """Return the reason of an act, or say why it cannot be kept."""
+    """Return the reason of an operator action, or raise BadOption if it cannot be stored."""
     return check_words("reason", reason, REASON_CHARACTERS)

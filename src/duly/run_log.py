@@ -10,15 +10,15 @@ from duly.limits import LOG_LINES_PER_ATTEMPT
 
 
 class LogSink(Protocol):
-    """What keeps the lines."""
+    """Stores the lines of runs."""
 
     def log(self, claim: Claim, level: str, message: str) -> None: ...
 
 
 class RunLogger:
-    """Keeps lines with the run, up to a limit, and passes all to the logger `duly.run` too.
+    """Stores log lines with the run, up to a limit, and also passes them to the logger `duly.run`.
 
-    The limit holds for the attempt, with what its threads log after its body has ended.
+    The limit applies to the attempt, including lines that its threads log after its body has ended.
     """
 
     def __init__(self, claim: Claim, keeper: LogSink) -> None:
@@ -43,7 +43,7 @@ class RunLogger:
         self._write(logging.ERROR, message, args)
 
     def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
-        # As the standard logger: anything may be logged.
+        # Like the standard logger, this accepts any object as the message.
         text = str(message) % args if args else str(message)
         claim, number = self._claim, next(self._numbers)
         if number < LOG_LINES_PER_ATTEMPT:

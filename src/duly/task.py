@@ -1,4 +1,4 @@
-"""A task: a function that can be enqueued, and the options of one call."""
+"""A task: a function that can be enqueued, and the options of its calls."""
 
 import json
 import time
@@ -53,7 +53,7 @@ class Task(Generic[P, R]):
 
     @property
     def name(self) -> str:
-        """The name runs carry."""
+        """The name that is stored with the task's runs."""
         return self.definition.name
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,11 +62,11 @@ class Task(Generic[P, R]):
         return result
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run; it is durable when this returns."""
+        """Accept a run. It is durable when this returns."""
         return self._plain.enqueue(*args, **kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run without blocking the event loop; it is durable when this returns."""
+        """Accept a run without blocking the event loop. It is durable when this returns."""
         return await self._plain.aenqueue(*args, **kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -90,9 +90,9 @@ class Task(Generic[P, R]):
     ) -> "BoundTask[P, R]":
         """Return the task with options for the calls made through it.
 
-        With a `connection` of your own to the store's database a call is a part of its transaction:
-        rolled back, the run never existed; committed, it is there and workers are told. With
-        `wake=False` they are not, and find it when they next poll.
+        With your own `connection` to the store's database, a call is part of your transaction: the
+        run exists, and workers are notified, only when you commit. With `wake=False` workers are
+        not notified, and find the run at their next poll.
         """
         definition = self.definition
         if unknown:
@@ -128,7 +128,7 @@ class Task(Generic[P, R]):
 
 
 class BoundTask(Generic[P, R]):
-    """A task with the options of its next calls."""
+    """A task with options for its next calls."""
 
     __slots__ = (
         "_app",
@@ -165,7 +165,7 @@ class BoundTask(Generic[P, R]):
         self._codec = definition.codec
         self._key = key
         self._unique = unique
-        # The fields of an Enqueue before the arguments and behind them.
+        # The fields of an Enqueue before the arguments and after them.
         self._how = (definition.name, queue, definition.lane, priority)
         self._when = (delay, at, expires, tags)
 
@@ -197,7 +197,7 @@ class BoundTask(Generic[P, R]):
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run; it is durable when this returns, or with the caller's transaction."""
+        """Accept a run. It is durable when this returns, or the caller's transaction commits."""
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
             (run,) = accept(self._app, [call])
@@ -205,7 +205,7 @@ class BoundTask(Generic[P, R]):
         return _accept_on(self._connection, self._app, call, wake=self._wake)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run without blocking the event loop; durable as with `enqueue`."""
+        """Accept a run without blocking the event loop. It is durable as with `enqueue`."""
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
             return await aaccept(self._app, call)
@@ -217,7 +217,7 @@ _enqueue = fast_constructor(Enqueue)
 
 
 def _add_trace_tags(call: Call[R], tracing: Tracing) -> Call[R]:
-    """Let the run carry the trace that it belongs to, in tags of ours."""
+    """Return the call with the current trace in its tags, under names that duly reserves."""
     op = call.op
     carried = tracing.send(op.task, op.queue, op.run_id)
     tags = (json.loads(op.tags) if op.tags else {}) | carried
@@ -225,9 +225,9 @@ def _add_trace_tags(call: Call[R], tracing: Tracing) -> Call[R]:
 
 
 def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:
-    """Write calls in one transaction; they are durable when this returns.
+    """Write calls in one transaction. They are durable when this returns.
 
-    Inside a transaction of the body that calls they are a part of it.
+    Inside the transaction of a task, they become part of that transaction.
     """
     store = host.store
     connection = joined_connection(store)
@@ -245,9 +245,9 @@ def _accept_on(connection: Connection, app: AppProtocol, call: Call[R], *, wake:
 
 
 def accept_many(host: AppProtocol, calls: Iterable[Call[R]]) -> list[Run[R]]:
-    """Write calls in batches, one transaction each; they are durable when this returns.
+    """Write calls in batches, one transaction each. They are durable when this returns.
 
-    Where a server does the writing, the next batch is encoded meanwhile.
+    If a database server does the writing, the next batch is encoded meanwhile.
     """
     runs: list[Run[R]] = []
     written: _SubmittedBatch[R] | None = None
@@ -265,14 +265,14 @@ def accept_many(host: AppProtocol, calls: Iterable[Call[R]]) -> list[Run[R]]:
                 runs += accept(host, batch)
     except Exception:
         if written is not None:
-            # The caller learns of a wrong call when all before it are durable, or of why not.
+            # The error of a wrong call reaches the caller when all calls before it are durable.
             written.runs()
         raise
     return runs + (written.runs() if written is not None else [])
 
 
 class _SubmittedBatch(Generic[R]):
-    """A batch that the committer's own thread writes."""
+    """A batch of calls that the committer's thread writes."""
 
     def __init__(self, host: AppProtocol, calls: Sequence[Call[R]]) -> None:
         self._app = host
@@ -282,12 +282,12 @@ class _SubmittedBatch(Generic[R]):
         if not host.store.queue_capacity.fit(ops):
             host.store.check_queue_capacity(ops)
         host.store.submit(ops, self._done)
-        # The other thread would have to wait for this one to be switched off before it can send
-        # anything, with nothing for the server to do meanwhile.
+        # Without this pause, the committer's thread cannot send anything until the interpreter
+        # switches away from this thread, and the server would be idle meanwhile.
         time.sleep(_YIELD_SECONDS)
 
     def wait(self) -> None:
-        """Wait until it is durable; say why it is not, or which key belongs to another call."""
+        """Wait until the batch is durable. Raise if that failed, or for a key conflict."""
         if any(answer.conflict for answer in self._result()):
             self.runs()
 
@@ -310,7 +310,7 @@ class _SubmittedBatch(Generic[R]):
 
 
 def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
-    # To count characters is quicker than to count bytes, and the bound need not be exact.
+    # Counting characters is faster than counting bytes, and the bound need not be exact.
     return batches(
         calls,
         most=ENQUEUE_BATCH,
@@ -320,9 +320,9 @@ def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
 
 
 async def aaccept(host: AppProtocol, call: Call[R]) -> Run[R]:
-    """Write one call from the committer's thread, sharing its commit with others.
+    """Write one call from the committer's thread, which shares its commit with other calls.
 
-    In a transaction that this very thread has open it is a part of that.
+    If this thread has a transaction open, the call becomes part of that transaction.
     """
     store = host.store
     connection = joined_connection(store)
@@ -346,7 +346,7 @@ def _accepted(host: AppProtocol, call: Call[R], answer: Accepted) -> Run[R]:
 
 
 def microseconds(what: str, value: float | timedelta) -> int:
-    """Return a duration in microseconds, or say why it cannot be one."""
+    """Return a duration in microseconds, or raise BadOption."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         message = f"{what} must be a number of seconds or a timedelta, not {value!r}"
@@ -358,7 +358,7 @@ def microseconds(what: str, value: float | timedelta) -> int:
 
 
 def instant(what: str, value: datetime) -> int:
-    """Return an aware datetime in microseconds, or say why it cannot be one."""
+    """Return an aware datetime in microseconds, or raise BadOption."""
     if not isinstance(value, datetime):
         message = f"{what} must be a datetime, not {value!r}"
         raise BadOption(message)
@@ -372,7 +372,7 @@ def instant(what: str, value: datetime) -> int:
 
 
 def check_priority(value: int) -> int:
-    """Return a priority, or say why it cannot be one."""
+    """Return a priority, or raise BadOption if it is not valid."""
     if type(value) is not int or abs(value) > PRIORITY:
         message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
         raise BadOption(message)
@@ -380,7 +380,7 @@ def check_priority(value: int) -> int:
 
 
 def check_unique(value: str) -> str:
-    """Return how long a key holds, or say why it cannot be so."""
+    """Return how long a key is unique, or raise BadOption."""
     if value not in {"run", "active"}:
         message = f'unique must be "run" or "active", not {value!r}'
         raise BadOption(message)
@@ -388,7 +388,7 @@ def check_unique(value: str) -> str:
 
 
 def encode_tags(tags: dict[str, str] | None) -> str | None:
-    """Return tags as stored."""
+    """Return the stored form of tags."""
     return json.dumps(check_tags(tags)) if tags else None
 
 

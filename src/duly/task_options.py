@@ -1,4 +1,4 @@
-"""From a function and its options to the definition of a task."""
+"""Builds the definition of a task from a function and its options."""
 
 import inspect
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def define(
 
 
 def _retry(retries: int | Retry, *, is_bare_hold: bool) -> Retry:
-    """Return how a task is retried; one that is held after a crash must say after what."""
+    """Return the retry policy. A task with on_crash="hold" must name the exceptions to retry."""
     retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
     if is_bare_hold and retry.limit:
         message = (
@@ -100,7 +100,7 @@ def _retry(retries: int | Retry, *, is_bare_hold: bool) -> Retry:
 
 
 def _retention(given: float | timedelta | str | None) -> float | None:
-    """Return for how many seconds to keep runs; None is as the settings say."""
+    """Return for how many seconds runs are kept. None means as in the settings."""
     if given is None:
         return None
     value = given.total_seconds() if isinstance(given, timedelta) else given
@@ -115,7 +115,7 @@ def _retention(given: float | timedelta | str | None) -> float | None:
 def _limit(
     limit: int | None, limit_key: Callable[..., str] | None, carrier: "Carrier | None"
 ) -> int | None:
-    """Return how many runs may be running at once; refuse what cannot be kept."""
+    """Return how many runs may be running at once, or raise BadOption."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise BadOption(f"limit must be a whole number of at least 1, not {limit!r}")
     if limit is None and limit_key is not None:
@@ -126,7 +126,7 @@ def _limit(
 
 
 def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any, ...]:
-    """Return exception classes; anything else would only fail when a body has raised."""
+    """Return exception classes. Any other value would only fail when a body has raised."""
     if not isinstance(given, tuple | list) or not all(
         isinstance(item, type) and issubclass(item, BaseException) for item in given
     ):
@@ -136,7 +136,7 @@ def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any,
 
 
 def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names; a single text would be read as its letters."""
+    """Return names. A single text would be read as its letters."""
     if not isinstance(given, tuple | list):
         message = f"{what} must be a tuple of texts, such as ({given!r},), not {given!r}"
         raise BadOption(message)
@@ -144,7 +144,7 @@ def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
-    """Say where the body runs; refuse what cannot be kept."""
+    """Return where the body runs, or raise BadOption."""
     found = asked or ("loop" if is_async else "thread")
     if found not in {"loop", "thread", "process"}:
         message = f'executor must be "loop", "thread" or "process", not {asked!r}'
@@ -162,7 +162,7 @@ def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
 
 
 def _connection_parameter(function: Callable[..., Any], *, transaction: bool) -> str | None:
-    """Name the parameter that is annotated as RunConnection, if there is one."""
+    """Return the name of the parameter that is annotated as RunConnection, if there is one."""
     for parameter in signature_of(function).parameters.values():
         annotation = parameter.annotation
         # With `from __future__ import annotations` it is a text.

@@ -1,4 +1,7 @@
-"""`app.bulk`: acts on many runs that any process can show, and continue if theirs dies."""
+"""`app.bulk`: operator actions on many runs.
+
+Any process can show such an action, and another process continues it if its own process dies.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -17,13 +20,13 @@ from duly.store.ops import Cancel, DiscardDead
 
 
 class BulkActionRequest(NamedTuple):
-    """An act on many runs that somebody asks for."""
+    """A request for an operator action on many runs."""
 
     id: str
-    """The ticket of a form: the same one starts one act."""
+    """The id of a form submission. Submitting one form twice starts one action."""
     verb: str
     selection: str
-    """Which runs, as JSON. The same text under way is one act."""
+    """The selected runs, as JSON. Two unfinished actions with the same text are one action."""
     total: int
     noun: str
     actor: str
@@ -31,25 +34,25 @@ class BulkActionRequest(NamedTuple):
 
 
 class BulkPage(NamedTuple):
-    """The next runs of an act."""
+    """The next runs of an action."""
 
     runs: tuple[RunRecord, ...]
     reached: str | None
-    """The last run that was looked at."""
+    """The last run that was checked."""
     skipped: int = 0
-    """How many were selected that cannot be acted on."""
+    """The number of selected runs that the action cannot be applied to."""
     is_last: bool = False
 
 
 class BulkActions:
-    """Acts on many runs."""
+    """Operator actions on many runs."""
 
     def __init__(self, host: AppProtocol) -> None:
         self._app = host
         self._runs = Runs(host)
 
     def start(self, asked: BulkActionRequest, *, owner: str) -> str:
-        """Begin an act, with its line in the audit; return its id, or that of the same one."""
+        """Start an action and write its audit entry. Return its id, or that of an identical one."""
         said = f"{asked.verb} {asked.selection}"
         op = StartBulk(
             check_run_id(asked.id),
@@ -66,12 +69,12 @@ class BulkActions:
         return found
 
     def take_over(self, owner: str, *, lease: float) -> list[str]:
-        """Become the owner of all acts whose process has been silent for so many seconds."""
+        """Take over all actions whose process has given no sign for `lease` seconds."""
         taken: list[str] = self._app.store.apply([TakeBulk(owner, round(lease * MICROSECONDS))])[0]
         return taken
 
     def advance(self, act: BulkAction, page: BulkPage) -> bool:
-        """Act on a page of runs; return False if another process continues the act, or has."""
+        """Apply the action to a page of runs. Return False if another process has taken it over."""
         make = self._op_of(act)
         return self._apply(
             AdvanceBulk(
@@ -86,7 +89,7 @@ class BulkActions:
         )
 
     def fail(self, act: BulkAction, error: str) -> bool:
-        """End an act that cannot be continued; what was done stays done."""
+        """End an action that cannot be continued. Completed parts are not undone."""
         words = error.replace("\0", "")[:ERROR_CHARACTERS]
         return self._apply(
             AdvanceBulk(act.id, act.owner, act.reached, act.reached, is_over=True, error=words)

@@ -1,4 +1,4 @@
-"""Acts on many runs: written in batches, with word of how far they are."""
+"""Writes operator actions on many runs in batches, and reports progress."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +11,14 @@ from duly.store.protocol import Store
 
 
 class BulkResult(NamedTuple):
-    """What a bulk act did: those that others had handled meanwhile are skipped."""
+    """The result of a bulk action. Runs that changed meanwhile are skipped."""
 
     done: int
     skipped: int
     refused: tuple[str, ...] = ()
-    """Why some of the skipped were not retried, at most a page of them.
+    """Why some of the skipped runs were not retried, at most a page of reasons.
 
-    Another live run has their key, or a person has to resolve a step of theirs first.
+    Either another live run has their key, or a person must resolve one of their steps first.
     """
 
 

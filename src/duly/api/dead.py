@@ -1,4 +1,4 @@
-"""`app.dead`: dead letters, to look at, redrive and discard."""
+"""`app.dead`: list, retry and discard dead letters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -65,9 +65,9 @@ class DeadRuns:
         reason: str = "",
         progress: Progress | None = None,
     ) -> BulkResult:
-        """Redrive dead letters by id or by filter, at most `rate` per second.
+        """Retry dead letters by id or by filter, at most `rate` per second.
 
-        Each is redriven once, however many do this at the same time.
+        Each is retried once, even if several callers do this at the same time.
         """
         who, why = resolve_actor(actor), check_reason(reason)
 
@@ -123,7 +123,8 @@ class DeadRuns:
             yield from self._selected(which)
         elif run_ids is not None:
             named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
-            # All are looked up before any is touched: one wrong id leaves nothing half done.
+            # All ids are looked up before any run is changed, so a wrong id leaves nothing half
+            # done.
             yield from [self._runs.get(run_id) for run_id in named]
 
     def _selected(self, which: Filter) -> Iterator[Run[Any]]:

@@ -1,4 +1,4 @@
-"""What is good and what is not about an application and its store, each with its remedy."""
+"""Checks an application and its store, and suggests a remedy for each problem."""
 
 import json
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _SKEW_SECONDS = 1.0
 
 
 def examine(host: AppProtocol) -> list[Diagnosis]:
-    """Look at the store, the clocks, the workers and the tasks."""
+    """Return a diagnosis of the store, the clocks, the workers and the tasks."""
     store = host.store
     workers = [worker for worker in store.list_workers() if worker.state == "live"]
     return [
@@ -37,7 +37,7 @@ def examine(host: AppProtocol) -> list[Diagnosis]:
 def health_problems(
     store: Store, *, max_age: timedelta | None, max_depth: int | None, needs_worker: bool
 ) -> list[str]:
-    """Return why a store that answers does not do its work; nothing if it does."""
+    """Return why a reachable store does not get its work done. Empty if it does."""
     now = store.now()
     problems = []
     if needs_worker:

@@ -1,4 +1,4 @@
-"""Finds live workers that run nothing, although runs that they serve have been ready for long."""
+"""Finds live workers that are idle although runs that they serve have been ready for long."""
 
 import json
 import threading
@@ -11,21 +11,24 @@ from duly.limits import UNSERVED_SECONDS
 from duly.store.protocol import Store
 
 CONFIRM_SECONDS = 7.0
-"""For how long a worker must stay idle while it is watched. A worker that comes back from an outage
-pauses for up to 5 s before it claims, and a one-slot child ends after 3 s without work."""
+"""How long a worker must stay idle while it is watched.
+
+A worker pauses for up to 5 s after an outage before it claims, and a one-slot child ends after 3 s
+without work.
+"""
 _LOOK_SECONDS = 0.5
 _SLOT_KINDS = OWN_SLOT_KINDS - {SlotKind.SUSPECT}
-"""Not those of limits, suspects and other engines: their runs may wait while a worker is idle."""
+"""Slot kinds of limits, suspects and other engines are excluded: their runs may wait."""
 
 _Pair = tuple[str, str]
-"""The ids of a worker and of a run that it leaves unclaimed."""
+"""The ids of a worker and of a run that it does not claim."""
 
 
 def idle_worker_problems(store: Store) -> list[str]:
     """Return a sentence for each live worker that claims nothing while a run waits for it.
 
-    One look proves little: the run may be claimed in the next moment. So each worker that is found
-    is watched for a while.
+    A single check proves little, because the run may be claimed a moment later. So each worker that
+    is found is watched for a while.
     """
     found = _look(store)
     until = monotonic() + CONFIRM_SECONDS

@@ -1,4 +1,4 @@
-"""Deleting what is old at once, instead of leaving it to the workers."""
+"""Deletes old rows at once, instead of leaving them to the workers."""
 
 from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import Prune, Pruned
@@ -6,7 +6,7 @@ from duly.store.protocol import Store
 
 
 def prune(store: Store, op: Prune, *, act: RecordAuditEntry) -> int:
-    """Delete, piece by piece, all that a Prune is about; return how many runs are gone."""
+    """Delete everything that a Prune selects, in batches. Return the number of deleted runs."""
     store.apply([act])
     runs = 0
     while True:

@@ -25,11 +25,11 @@ class Queues:
         return self._app.store.list_queues()
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let nothing of this queue start until it is resumed; what runs goes on."""
+        """Start no runs of this queue until it is resumed. Running ones continue."""
         self._set(name, paused=True, actor=actor, reason=reason)
 
     def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let the queue go on."""
+        """Resume a paused queue."""
         self._set(name, paused=False, actor=actor, reason=reason)
 
     def limit(
@@ -41,9 +41,10 @@ class Queues:
         actor: str | None = None,
         reason: str = "",
     ) -> None:
-        """Let at most so many of its runs be running at once, over all workers; None is any.
+        """Limit how many of its runs may be running at once, over all workers. None means no limit.
 
-        `max_size` is how many may wait for workers, approximately: further calls raise QueueFull.
+        `max_size` limits approximately how many runs may wait for workers. Further calls raise
+        QueueFull.
         """
         how = (resolve_actor(actor), check_reason(reason))
         queue = check_name("queue", name)
@@ -60,7 +61,7 @@ class Queues:
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = resolve_actor(actor)
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
-        # What was parked goes on at once; without the tick, workers look for it every few seconds.
+        # Without the tick, workers would find the parked runs only after some seconds.
         self._app.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
 
 

@@ -1,4 +1,4 @@
-"""After a backup was put back: park what may have run since, instead of running it again."""
+"""Handles a restored backup: runs that may have run since are interrupted, not run again."""
 
 from datetime import datetime
 
@@ -19,9 +19,9 @@ from duly.task import instant
 def end_restored_runs(
     host: AppProtocol, since: datetime, *, actor: str | None = None
 ) -> InterruptRestoredResult:
-    """End as interrupted what was live in a backup that was made then, and pause its schedules.
+    """End runs that were live in a backup as interrupted, and pause the backup's schedules.
 
-    Each such run is a dead letter: look what it did, then redrive or discard it.
+    Each such run is a dead letter. Find out what it did, then retry or discard it.
     """
     store, who = host.store, resolve_actor(actor)
     made_at, now = instant("since", since), store.now()
@@ -38,7 +38,7 @@ def end_restored_runs(
     gone = [worker.id for worker in store.list_workers() if not worker.has_ended]
     answers = store.apply([Recover(worker_id, interrupted) for worker_id in gone]) if gone else []
     runs = sum(len(found or []) for found in answers)
-    # And of workers that were called dead before, but whose runs nobody had recovered yet.
+    # Also the runs of workers that were declared dead before, but were not recovered yet.
     while found := store.apply([RecoverOrphans(interrupted, TICK_BATCH)])[0]:
         runs += len(found)
     schedules = 0

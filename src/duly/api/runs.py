@@ -1,4 +1,4 @@
-"""`app.runs`: look at runs, cancel and retry them."""
+"""`app.runs`: list, cancel and retry runs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from duly.task import Task, instant
 
 
 class Page(list[Run[Any]]):
-    """Runs, newest first; `cursor` continues the list, None at its end."""
+    """Runs, newest first. `cursor` continues the list, and is None at its end."""
 
     def __init__(self, runs: Sequence[Run[Any]], cursor: str | None) -> None:
         super().__init__(runs)
@@ -26,7 +26,7 @@ class Page(list[Run[Any]]):
 
 
 class Filter(NamedTuple):
-    """Which runs; None means any."""
+    """A filter of runs. None matches any value."""
 
     state: str | Sequence[str] | None = None
     task: "str | Task[..., Any] | None" = None
@@ -36,7 +36,7 @@ class Filter(NamedTuple):
     fingerprint: str | None = None
 
     def resolve(self, *, limit: int, cursor: str | None, scan: int | None = None) -> RunFilter:
-        """Check the filter and return what stores understand."""
+        """Check the filter and return the form that stores use."""
         if not 1 <= limit <= PAGE:
             message = f"limit must be from 1 to {PAGE}, not {limit}"
             raise BadOption(message)
@@ -78,7 +78,7 @@ class Runs:
         limit: int = PAGE_DEFAULT,
         cursor: str | None = None,
     ) -> Page:
-        """Return a page of runs, newest first; `tag` is "name=value"."""
+        """Return a page of runs, newest first. `tag` is "name=value"."""
         which = Filter(state, task, queue, tag, since, fingerprint)
         return self.page(which, limit=limit, cursor=cursor)
 
@@ -87,10 +87,10 @@ class Runs:
     ) -> Page:
         """Return a page of the runs that a filter selects.
 
-        With `scan` it looks among so many runs where no index tells which ones fit: the page may
-        have fewer than `limit`, or none, and its cursor still lead to more.
+        If no index matches the filter, at most `scan` runs are read. The page may then have fewer
+        than `limit` runs, or none, although its cursor leads to more.
         """
-        # Where all fit, the newest are found at once.
+        # Without a filter every run matches, so the newest are found at once.
         bound = None if which == Filter() else scan
         resolved = which.resolve(limit=limit, cursor=cursor, scan=bound)
         records = self._app.store.list_runs(resolved)
@@ -132,12 +132,12 @@ class Runs:
         actor: str | None = None,
         reason: str = "",
     ) -> Run[Any]:
-        """Say what became of the step that a run was interrupted in; see `Run.resolve`."""
+        """Record what happened to the step that a run was interrupted in; see `Run.resolve`."""
         run = Run[Any](self._app, run_id)
         return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
 
     def redrive_of(self, run: RunRecord, actor: str, reason: str) -> RetryRun:
-        """Return what queues a final run again if it is still as it was read."""
+        """Return the op that queues a final run again, unless it has changed since it was read."""
         definition = self._app.registry.find(run.task)
         return RetryRun(
             run.id,

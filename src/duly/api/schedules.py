@@ -1,4 +1,4 @@
-"""`app.schedules`: what fires when, and what became of every due instant."""
+"""`app.schedules`: schedules and the outcomes of their due instants."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -47,25 +47,25 @@ from duly.task import Task, instant, microseconds
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What is done about instants that were missed, or that find the last run still live."""
+    """The options for instants that were missed, or that come due while the last run is live."""
 
     misfire: Misfire
-    """Of the instants that were missed run the "latest", "all", or "skip" them."""
+    """Which missed instants run: the "latest", "all", or none with "skip"."""
     grace: float | timedelta | None
-    """How late an instant may be and still fire; without end if None."""
+    """How late an instant may be and still fire. None means no bound."""
     max_catch_up: int
     overlap: Overlap | None
-    """While the last run is live "skip", "queue" behind it, or "allow" both."""
+    """While the last run is live: "skip", "queue" after it, or "allow" both."""
     jitter: float | timedelta
-    """Put every instant off by up to so much, the same for whoever looks."""
+    """Delay every instant by up to this long. Every process computes the same delay."""
     start: datetime | None
     end: datetime | None
     pause_after: int | None
-    """Failed runs in a row after which the schedule pauses itself."""
+    """The number of consecutive failed runs after which the schedule pauses itself."""
 
 
 class ScheduledTaskOptions(ScheduleOptions, total=False):
-    """Those, and the options of `@app.task`."""
+    """The options of a schedule and of `@app.task`."""
 
     retries: int | Retry
     timeout: float | None
@@ -115,9 +115,9 @@ class Schedules:
     ) -> ScheduleView:
         """Add a schedule at run time, or change the one of that name.
 
-        Exactly one of `cron`, `every` and `at` says when. A cron expression of six fields needs
-        `seconds_field`: "first" or, as croniter reads it, "last". `on_duplicate` says what becomes
-        of a schedule of that name that has not ended: "replace", "keep" it, or "error".
+        Pass exactly one of `cron`, `every` and `at`. A cron expression of six fields needs
+        `seconds_field`: "first", or "last" as in croniter. `on_duplicate` applies if a schedule of
+        that name exists and has not ended: "replace" it, "keep" it, or raise an "error".
         """
         if not isinstance(task, Task):
             raise BadSchedule(f"a schedule fires a task, made with @app.task, not {task!r}")
@@ -147,24 +147,24 @@ class Schedules:
         kwargs: dict[str, Any] | None = None,
         **rules: Unpack[ScheduleOptions],
     ) -> None:
-        """Define a schedule in code; workers make it known when they start."""
+        """Define a schedule in code. Workers write it to the store when they start."""
         definition = task.definition
         arguments = definition.codec.encode(tuple(args), kwargs or {})
         op = _put(
             name, task, trigger, arguments=arguments, source="code", place=definition.place, **rules
         )
         known = self._defined.get(name)
-        # A module that is met twice says the same again; two schedules of one function do not.
+        # A module imported twice repeats its definition. Two schedules of one function differ.
         if known is not None and (known.place, known.trigger) != (op.place, op.trigger):
             raise ScheduleExists(name, f"in code, {op.place}", f"in code, {known.place}")
         self._defined[name] = op
 
     def sync(self) -> None:
-        """Make the store agree with the code: add, change, and mark as removed what is gone."""
+        """Update the store to match the code: add, change, and mark missing ones as removed."""
         ops = list(self._defined.values())
         for op, put in zip(ops, self._apply(ops), strict=True):
             _check(op, put)
-        # Other applications may share the store: only what our own modules had defined is removed.
+        # Other applications may share the store. Only schedules of this one's modules are removed.
         names = set(self._app.registry.names())
         modules = {module_of(name) for name in names}
         missing = [
@@ -189,23 +189,23 @@ class Schedules:
         return set().union(*registered) - ours
 
     def is_defined(self, name: str) -> bool:
-        """Say whether code that this process has imported defines a schedule of that name."""
+        """Return whether code that this process has imported defines a schedule of that name."""
         return name in self._defined
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Skip what comes due until it is resumed; deploys and restarts do not end a pause."""
+        """Skip due instants until the schedule is resumed, even after deploys and restarts."""
         self._set(name, "paused", actor, reason)
 
     def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let it fire again."""
+        """Resume a paused schedule."""
         self._set(name, "active", actor, reason)
 
     def remove(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let it fire no more; what became of its instants stays on record."""
+        """Stop a schedule for good. The record of its firings is kept."""
         self._set(name, "removed", actor, reason)
 
     def run_now(self, name: str, *, actor: str | None = None, reason: str = "") -> Run[Any]:
-        """Fire once, beside all due instants and whatever its state."""
+        """Fire once now, in addition to all due instants and whatever the schedule's state."""
         op = RunSchedule(_named(name), resolve_actor(actor), check_reason(reason))
         (run_id,) = self._app.store.apply([op])
         if run_id is None:
@@ -221,7 +221,7 @@ class Schedules:
         actor: str | None = None,
         reason: str = "",
     ) -> list[Run[Any]]:
-        """Run the instants from `start` to before `end` that have not run yet, skipped ones too."""
+        """Run instants from `start` to before `end` that have not run, including skipped ones."""
         schedule = self._record(name)
         begin, until = _instant("start", start), _instant("end", end)
         due = instants(read_trigger(schedule.trigger), Rules(), begin - 1)
@@ -246,7 +246,7 @@ class Schedules:
             raise ScheduleEnded(name)
 
     def _apply(self, ops: Sequence[Op]) -> "list[Any]":
-        """Write ops, again and again those about schedules that have much to catch up with."""
+        """Write ops, and repeat those whose schedules have more instants to catch up with."""
         answers = self._app.store.apply(ops) if ops else []
         while behind := [n for n, each in enumerate(answers) if isinstance(each, ScheduleBehind)]:
             again = self._app.store.apply([ops[place] for place in behind])
@@ -254,10 +254,10 @@ class Schedules:
                 answers[place] = answer
         return answers
 
-    # -- looking --
+    # -- reading --
 
     def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[ScheduleView]:
-        """Return so many of the schedules whose names come behind one."""
+        """Return up to `limit` schedules, ordered by name, after the name `after`."""
         tasks = self._registered()
         which = ScheduleFilter(after=after, limit=limit)
         return [schedule_view(row, tasks) for row in self._app.store.list_schedules(which)]
@@ -269,11 +269,11 @@ class Schedules:
         return [schedule_view(schedule, tasks) for schedule in found]
 
     def get(self, name: str) -> ScheduleView:
-        """Return a schedule, removed ones included."""
+        """Return a schedule, including removed ones."""
         return schedule_view(self._record(name), self._registered())
 
     def next(self, name: str, count: int = 5) -> Sequence[datetime]:
-        """Return when it comes due next, in its own time zone."""
+        """Return the next due times, in the schedule's time zone."""
         schedule = self._record(name)
         if schedule.next_at is None or schedule.state == "removed":
             return []
@@ -285,7 +285,7 @@ class Schedules:
     def firings(
         self, name: str, *, limit: int = PAGE, before: datetime | None = None
     ) -> Sequence[FiringView]:
-        """Return what became of its instants, newest first."""
+        """Return the outcomes of its instants, newest first."""
         if not 1 <= limit <= _LONGEST_LIST:
             raise BadSchedule(f"limit must be from 1 to {_LONGEST_LIST}, not {limit}")
         until = _FOREVER if before is None else _instant("before", before)
@@ -316,7 +316,7 @@ def trigger_of(
     tz: str = "UTC",
     seconds_field: SecondsField | None = None,
 ) -> Trigger:
-    """Return what was asked for, or say what is wrong with it."""
+    """Return the requested trigger, or raise BadSchedule."""
     if sum(given is not None for given in (cron, every, at)) != 1:
         raise BadSchedule("say when a schedule fires with exactly one of cron=, every= and at=")
     if cron is not None:
@@ -348,7 +348,7 @@ def _put(
     pause_after: int | None = None,
 ) -> PutSchedule:
     if overlap is None:
-        # One that happens once is not in its own way; and what is caught up is to run.
+        # A one-time schedule cannot overlap itself. Instants that are caught up must all run.
         happens_once = isinstance(trigger, DateTrigger)
         overlap = "allow" if happens_once else "queue" if misfire == "all" else "skip"
     rules = Rules(
@@ -379,7 +379,7 @@ def _put(
 
 
 def _instant(what: str, value: datetime) -> int:
-    """Return an instant of a time that calendars agree on."""
+    """Return an instant within the years that all calendars support."""
     try:
         found = instant(what, value)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""`app.sessions`: sessions of the dashboard that were signed out.
+"""`app.sessions`: dashboard sessions that were signed out.
 
-A session is a signed cookie, which is stored nowhere. Its end is an act, so that all processes know
-it and the audit shows it. Acts are kept for longer than a session lasts.
+A session is a signed cookie and is not stored. Signing out writes an audit entry, so that every
+process knows about it and the audit log shows it. Audit entries outlive any session.
 """
 
 from duly.actor import resolve_actor
@@ -17,7 +17,7 @@ class Sessions:
         self._app = host
 
     def end(self, session: str, *, actor: str) -> None:
-        """Have every process refuse a session from now on."""
+        """Make every process refuse a session from now on."""
         subject = _subject(session)
         self._app.store.apply([RecordAuditEntry(resolve_actor(actor), "sign out", subject)])
 

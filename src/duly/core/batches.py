@@ -1,4 +1,4 @@
-"""Divides the items of a write into batches, by their number and by their bytes."""
+"""Splits the items of a write into batches, by number and by bytes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -25,7 +25,7 @@ def batches(
 
 
 def bytes_of(text: str | None) -> int:
-    """Return how many bytes a text takes in the store and on its way there."""
+    """Return the number of bytes that a text takes in the store and on its way there."""
     if text is None:
         return 0
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -1,10 +1,10 @@
-"""The enums, dataclasses and pydantic models that an annotation names, and how they are stored.
+"""How enums, dataclasses and pydantic models that an annotation names are stored.
 
-Stored text says which of these classes it means, but never brings one in: a class comes from the
-annotation or not at all.
+Stored text names one of these classes but never causes an import. A class must come from the
+annotation.
 """
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import dataclasses
 import inspect
@@ -29,22 +29,22 @@ from duly.core.values import (
 )
 
 Known: TypeAlias = dict[type, ClassCodec]
-"""The shapes made so far, so that a class that names itself is described once."""
+"""The codecs made so far. With them, a class that refers to itself is described only once."""
 
 
 class AnnotationClasses:
-    """The classes that one annotation names; it is resolved when a class is first met."""
+    """The classes that one annotation names. The annotation is resolved on first use."""
 
     def __init__(self, resolve: Callable[[], Any], known: Known) -> None:
         self._resolve = resolve
         self._known = known
 
     def annotation(self) -> Any:
-        """Return the annotation itself; what it names may be missing at run time."""
+        """Return the annotation itself. It may name something that is missing at run time."""
         return self._resolve()
 
     def codec_for(self, kind: type) -> ClassCodec:
-        """Return how this class is stored, or raise a Refusal."""
+        """Return the codec of this class, or raise Unstorable."""
         shape = self._codecs.get(kind)
         if shape is None:
             raise Unstorable(_why_not(kind))
@@ -55,14 +55,15 @@ class AnnotationClasses:
         return shape
 
     def codec_named(self, name: object, tag: str) -> ClassCodec:
-        """Return the named class that stored text means, or raise a Refusal."""
+        """Return the codec of the class named in stored text, or raise Unstorable."""
         candidates = {
             kind.__name__: shape for kind, shape in self._codecs.items() if shape.tag == tag
         }
         if isinstance(name, str) and name in candidates:
             return candidates[name]
         if len(candidates) == 1:
-            # The class was renamed since; the annotation still says which one is meant.
+            # The class was renamed after the text was stored. The annotation has only one
+            # candidate.
             return next(iter(candidates.values()))
         raise Unstorable(
             f"is stored as {tag} of a class that its annotation does not name; "
@@ -97,7 +98,7 @@ def resolve_annotation(annotation: Any, namespace: dict[str, Any]) -> Any:
 
 def _classes_in(annotation: Any) -> Iterator[type]:
     pending = [annotation]
-    # Kept by identity, because a type alias may name itself and need not be hashable.
+    # Keyed by identity, because a type alias may refer to itself and may not be hashable.
     seen: dict[int, Any] = {}
     while pending:
         hint = pending.pop()
@@ -114,7 +115,7 @@ def _classes_in(annotation: Any) -> Iterator[type]:
         elif origin is not None:
             pending.extend((origin, *arguments))
         else:
-            # A NewType and a `type` statement hide what they stand for.
+            # A NewType and a `type` statement hide the type that they stand for.
             pending.append(getattr(hint, "__supertype__", None))
             pending.append(getattr(hint, "__value__", None))
 
@@ -162,7 +163,7 @@ class _EnumCodec:
         self._kind = kind
 
     def write(self, value: Enum, _encoder: Encoder, _depth: int) -> list[Any]:
-        # A member is its name; a combination of flags has none that could be looked up.
+        # A member is stored by its name. A combination of flags has no name to look up.
         part = value.value if isinstance(value, Flag) else value.name
         check_scalar(part)
         return [part]
@@ -180,8 +181,8 @@ class _EnumCodec:
 
 def _flags(kind: type[Flag], value: Any) -> Flag:
     found = kind(value)
-    # Some kinds leave out bits that they do not know, as all do before Python 3.11.4, and some make
-    # a plain number of what has any.
+    # Some Flag classes drop unknown bits, as all of them do before Python 3.11.4. Others return a
+    # plain number for values with unknown bits.
     if not isinstance(found, kind) or found.value != value:
         message = f"{value!r} is more than {found!r}"
         raise ValueError(message)
@@ -189,7 +190,7 @@ def _flags(kind: type[Flag], value: Any) -> Flag:
 
 
 class _FieldsCodec:
-    """What dataclasses and models have in common: named fields, and a constructor that may fail."""
+    """The common part of dataclasses and models: named fields, and a constructor that may fail."""
 
     is_built: ClassVar[bool] = True
 
@@ -215,8 +216,9 @@ class _FieldsCodec:
         decoded = decode_fields(fields, self._names_of, depth)
         try:
             return self._build(decoded)
-        except Exception as error:  # A constructor is the user's code and may raise anything.
-            # Its message may quote the values, which may be secret.
+        except Exception as error:  # A constructor is user code and may raise anything.
+            # The exception's message may quote values, which may be secret, so only its type is
+            # shown.
             raise Unstorable(
                 f"cannot be built as {self._kind.__name__} from its stored fields "
                 f"({type(error).__name__}); give new fields a default and keep old ones"
@@ -268,7 +270,8 @@ class _PydanticCodec(_FieldsCodec):
             raise Unstorable(f"is not stored as a model should be; {NOT_OURS}")
         unset = expect(list, parts[1]) if len(parts) > 1 else []
         built = self._read_fields(parts[0], depth)
-        # What the caller had not set must not look set, or exclude_unset would change its meaning.
+        # Fields that the caller had not set must not look set. Otherwise exclude_unset would give a
+        # different result.
         built.model_fields_set.difference_update(name for name in unset if type(name) is str)
         return built
 
@@ -285,7 +288,7 @@ class _PydanticCodec(_FieldsCodec):
             return self._kind.model_validate(fields["root"])
         if self._is_found_by_name:
             return self._kind.model_validate(fields, by_name=True, by_alias=False)
-        # Before pydantic 2.11 a field with an alias is found only by that.
+        # Before pydantic 2.11, a field with an alias is found only by its alias.
         aliases = {
             name: field.validation_alias
             for name, field in self._kind.model_fields.items()
@@ -295,9 +298,9 @@ class _PydanticCodec(_FieldsCodec):
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Return a function's signature, its annotations as names where they cannot be resolved yet."""
+    """Return a function's signature. Annotations that cannot be resolved yet remain names."""
     if sys.version_info >= (3, 14):
-        # Otherwise a forward reference would already have to exist.
+        # Otherwise every forward reference would already have to exist.
         from annotationlib import Format  # noqa: PLC0415 - new in 3.14
 
         return inspect.signature(function, annotation_format=Format.FORWARDREF)

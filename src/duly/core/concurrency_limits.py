@@ -1,8 +1,8 @@
 """Limits on how many runs are running at once, over all workers.
 
-A limited run waits in a lane of its own kind: `~task key slot`, where the slot is the lane that it
-would wait in without a limit. So other runs' claims never walk past it, and what counts against a
-limit is told by the lanes of the runs that are running.
+A limited run waits in a lane of its own kind: `~task key slot`, where the slot is the lane it would
+use without a limit. So claims of other runs never scan it, and the lanes of the running runs show
+what counts against a limit.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,37 +14,37 @@ from duly.core.secret_names import REDACTED
 from duly.limits import LIMITS_BATCH
 
 LIMITED_PREFIX = "~"
-"""Lanes from here on are limited; no other begins so, and none sorts behind it."""
+"""Every lane that starts with this is limited. No other lane sorts after it."""
 
 
 class ClaimLimits(NamedTuple):
-    """What a claim knows of limits: how many runs of each task, and where to begin to look."""
+    """A claim's knowledge about limits: the capacity of each task, and where to start checking."""
 
     capacities: dict[str, int]
-    """By task, for each of its keys; a task that is not there has none (any more)."""
+    """The capacity of each key of a task, by task name. A task that is absent has no limit."""
     after: str = ""
-    """The limit behind which to begin, so that none starves."""
+    """The limit after which the claim starts checking, so that no limit starves."""
     is_first: bool = False
-    """Whether what is limited is asked before what is not, for the same reason."""
+    """True if limited runs are claimed before unlimited ones, so that neither kind starves."""
     names: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """All names of a task, by each of its names; only tasks that have aliases."""
+    """All names of a task, by each of its names. Only tasks with aliases are listed."""
 
     def ranges(self, lane: str) -> list[tuple[str, str]]:
-        """Return where the lanes are that count against the same limit, under each task name."""
+        """Return the ranges of lanes that count against the same limit, one for each task name."""
         task = task_of(lane)
         return ranges_of(lane, self.names.get(task, (task,)))
 
 
 class LimitScan(NamedTuple):
-    """Looks that follow one another, at some limits each, until together they have seen all."""
+    """The progress of several claims that together check all limits, some limits per claim."""
 
     start: str = ""
-    """The limit behind which the first of them began."""
+    """The limit after which the first of these claims started."""
     has_wrapped: bool = False
-    """Whether they have come past the last limit, and begun again with the first."""
+    """True if these claims passed the last limit and continued with the first."""
 
     def remaining(self, after: str, last: str) -> "LimitScan | None":
-        """Return what is left behind a look from one limit to another; None if nothing is."""
+        """Return what remains after a claim checked the limits from `after` to `last`, or None."""
         turns = last <= after
         if turns and self.has_wrapped:
             return None
@@ -53,9 +53,9 @@ class LimitScan(NamedTuple):
 
 
 def rotated_lanes(read: Callable[[str], list[str]], after: str) -> tuple[list[str], bool]:
-    """Return limited lanes, first those behind `after`, and whether there may be more.
+    """Return limited lanes, those after `after` first, and whether there may be more.
 
-    `read` returns up to LIMITS_BATCH of those behind a lane.
+    `read` returns up to LIMITS_BATCH of the lanes after a given lane.
     """
     lanes = batch = read(after)
     if len(lanes) < LIMITS_BATCH and after:
@@ -65,57 +65,57 @@ def rotated_lanes(read: Callable[[str], list[str]], after: str) -> tuple[list[st
 
 
 def limited_lane(slot: str, task: str, key: str = "") -> str:
-    """Name the lane of a run that counts against a limit of its task, or of that key of it."""
+    """Return the lane of a run that counts against a limit of its task, or of one key of it."""
     return f"{LIMITED_PREFIX}{task} {quote(key, safe=':/@+=-_.')} {slot}"
 
 
 def is_limited(lane: str) -> bool:
-    """Say whether runs of this lane count against a limit."""
+    """Return whether runs of this lane count against a limit."""
     return lane.startswith(LIMITED_PREFIX)
 
 
 def slot_of(lane: str) -> str:
-    """Name the kind of slot that runs of this lane need."""
+    """Return the kind of slot that runs of this lane need."""
     return lane.rpartition(" ")[2] if is_limited(lane) else lane
 
 
 def task_of(lane: str) -> str:
-    """Name the task whose limit it is."""
+    """Return the task that has the limit."""
     return lane[1:].partition(" ")[0]
 
 
 def key_of(lane: str) -> str:
-    """Name the key that has the limit; empty if the task as a whole has."""
+    """Return the key that has the limit. Empty if the limit is for the whole task."""
     return unquote(lane.split(" ")[1])
 
 
 def shown_lane(lane: str) -> str:
-    """Return a lane as it may be shown: the key of a limit may be a secret of the call."""
+    """Return a lane in a form that may be shown. The key of a limit may be a secret of the call."""
     if not is_limited(lane) or not key_of(lane):
         return lane
     return limited_lane(slot_of(lane), task_of(lane), REDACTED)
 
 
 def range_of(lane: str) -> tuple[str, str]:
-    """Return from where on, and up to where, the lanes lie that count against the same limit."""
+    """Return the bounds of the lanes that count against the same limit."""
     low = lane.rpartition(" ")[0]
-    # A blank is followed by "!", and no other character lies between them.
+    # "!" directly follows a blank, so no other character sorts between them.
     return f"{low} ", f"{low}!"
 
 
 def ranges_of(lane: str, names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the range of lanes that count against the same limit, for each name of the task.
 
-    They are sorted, so that every process locks them in the same order.
+    The ranges are sorted, so that every process locks them in the same order.
     """
     rest = lane[len(LIMITED_PREFIX) + len(task_of(lane)) :]
     return sorted(range_of(f"{LIMITED_PREFIX}{name}{rest}") for name in names)
 
 
 def with_slot(lane: str, wanted: str | None) -> str:
-    """Name the lane of a run that is queued again, given the lane its task asks for now.
+    """Return the lane of a run that is queued again, given the lane its task asks for now.
 
-    A limit that a run was accepted under stays with it; what changes is the slot.
+    A run keeps the limit that it was accepted under. Only the slot changes.
     """
     if wanted is None:
         return lane

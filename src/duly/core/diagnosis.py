@@ -1,10 +1,10 @@
-"""What somebody who looked at a database has to say about it."""
+"""The results of a health check of a database."""
 
 from typing import NamedTuple
 
 
 class Diagnosis(NamedTuple):
-    """One thing that was looked at, how it is, and what to do about it."""
+    """One thing that was checked, its condition, and what to do about it."""
 
     check: str
     level: str
@@ -14,12 +14,12 @@ class Diagnosis(NamedTuple):
 
 
 def healthy(check: str, text: str) -> Diagnosis:
-    """Return that all is well."""
+    """Return a diagnosis without a problem."""
     return Diagnosis(check, "ok", text)
 
 
 def diagnosis_of(
     check: str, text: str, *, bad: bool, remedy: str, level: str = "warning"
 ) -> Diagnosis:
-    """Return a fact, with its remedy where it is bad."""
+    """Return a diagnosis, with its remedy if there is a problem."""
     return Diagnosis(check, level, text, remedy) if bad else healthy(check, text)

@@ -1,6 +1,6 @@
-"""Masks the secrets of a call: in its arguments, in its result, and in texts about its run."""
+"""Masks the secrets of a call in its arguments, its result, and texts about its run."""
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import json
 from binascii import Error, a2b_base64
@@ -11,25 +11,25 @@ from urllib.parse import quote
 from duly.core.secret_names import REDACTED, is_secret
 
 TextRedactor = Callable[[str], str]
-"""Returns a text without the secrets in it."""
+"""A function that returns a text without the secrets in it."""
 
 _SHORTEST = 4
-"""A shorter text than this is in too many others to be looked for there."""
+"""A shorter secret occurs by chance in too many texts, so it is not searched for."""
 _NAMED_TAGS = ("$dataclass", "$model", "$enum")
 
 
 class Redaction:
-    """The names whose values are hidden at any depth; those of secrets always are."""
+    """The names whose values are hidden at any depth. Names of secrets are always hidden."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self._names = frozenset(names)
 
     def hides(self, name: str) -> bool:
-        """Return whether what has this name is hidden."""
+        """Return whether values of this name are hidden."""
         return name in self._names or is_secret(name)
 
     def data(self, data: Any, hide: TextRedactor = str) -> Any:
-        """Return JSON data as it may be shown: without hidden values, and texts without secrets."""
+        """Return JSON data without hidden values, and with secrets masked in its texts."""
         match data:
             case dict():
                 return {
@@ -46,14 +46,14 @@ class Redaction:
                 return data
 
     def text(self, text: str, hide: TextRedactor = str) -> str:
-        """Return stored JSON as it may be shown; nothing of a text that is no JSON."""
+        """Return stored JSON with its secrets masked. Text that is not JSON is masked entirely."""
         try:
             return json.dumps(self.data(json.loads(text), hide), ensure_ascii=False)
         except (ValueError, RecursionError):
             return REDACTED
 
     def secrets(self, data: Any, *, hidden: bool = False) -> Iterator[str]:
-        """Give the texts that are hidden in JSON data, or all of them."""
+        """Yield the texts that are hidden in JSON data, or all of them."""
         match data:
             case {"$bytes": str() as stored} if hidden:
                 yield stored
@@ -76,10 +76,10 @@ class Redaction:
 
 
 def text_redactor(secrets: Iterable[str]) -> TextRedactor:
-    """Return what replaces secrets in a text, also as other texts quote them.
+    """Return a function that replaces secrets in a text, including their quoted and escaped forms.
 
-    It takes time in proportion to the text, however many secrets there are: they are looked up by
-    how they begin.
+    Its time is proportional to the length of the text, however many secrets there are, because
+    secrets are looked up by their first characters.
     """
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
     lengths: dict[str, set[int]] = {}
@@ -97,7 +97,7 @@ def text_redactor(secrets: Iterable[str]) -> TextRedactor:
                 if text[at : at + length] in forms:
                     if at >= hidden_to:
                         shown += (text[shown_to:at], REDACTED)
-                    # Secrets may overlap: what belongs to any of them is hidden.
+                    # Secrets may overlap. Text that belongs to any of them is hidden.
                     shown_to = hidden_to = max(hidden_to, at + length)
                     break
         return "".join((*shown, text[shown_to:]))

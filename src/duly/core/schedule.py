@@ -1,7 +1,7 @@
-"""When a schedule comes due, and what becomes of each due instant. Times are UTC microseconds.
+"""Computes due instants of schedules and their outcomes. Times are UTC microseconds.
 
-A plan is a pure function of the schedule as stored, the store's time and whether its last run is
-still live. Whoever looks first writes it down; everybody else finds the cursor moved.
+A plan is a pure function of the stored schedule, the store's time, and whether its last run is
+live. The first worker to plan a schedule writes the plan. Other workers then see a later cursor.
 """
 
 import json
@@ -20,20 +20,20 @@ from duly.limits import CATCH_UP, INTERVAL_SECONDS, PLAN_INSTANTS, SINGLE_FIRING
 
 SECOND = 1_000_000
 ON_TIME = 60 * SECOND
-"""What fires later than this was missed, and is caught up if the policy says so."""
+"""A firing that is later than this was missed. It is caught up if the policy allows it."""
 _DAY = 86_400 * SECOND
-"""No zone's rules move an instant by more."""
+"""No time zone change moves an instant by more than this."""
 _RECHECK = SECOND // 5
-"""How soon a firing that waits for the last run is looked at again."""
+"""The interval at which a firing that waits for the last run is checked again."""
 UNANCHORED = -1
-"""The anchor of an interval that counts from when its schedule is added."""
+"""The anchor of an interval that counts from the time its schedule is added."""
 
 Misfire = Literal["latest", "all", "skip"]
 Overlap = Literal["skip", "queue", "allow"]
 
 
 class IntervalTrigger(NamedTuple):
-    """Every so many microseconds of elapsed time, counted from `anchor`."""
+    """A fixed interval in microseconds of elapsed time, counted from `anchor`."""
 
     interval: int
     anchor: int
@@ -49,25 +49,25 @@ class IntervalTrigger(NamedTuple):
         return count(self.anchor + (passed + 1) * self.interval, self.interval)
 
     def in_words(self) -> str:
-        """Say it in English."""
+        """Return a description in English."""
         return f"Every {_duration(self.interval)}"
 
 
 class DateTrigger(NamedTuple):
-    """Once."""
+    """A single instant."""
 
     instant: int
 
     def next_after(self, instant: int) -> int | None:
-        """Return the instant, if it is strictly later."""
+        """Return the instant if it is strictly later."""
         return self.instant if self.instant > instant else None
 
     def after(self, instant: int) -> Iterator[int]:
-        """Return the instant, if it is strictly later."""
+        """Return the instant if it is strictly later."""
         return iter((self.instant,) if self.instant > instant else ())
 
     def in_words(self) -> str:
-        """Say it in English."""
+        """Return a description in English."""
         return "Once"
 
 
@@ -76,21 +76,21 @@ Trigger = Cron | IntervalTrigger | DateTrigger
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is done about instants that were missed, or that find the last run still live."""
+    """The rules for missed instants, and for those that come due while the last run is live."""
 
     misfire: Misfire = "latest"
     grace: int | None = None
-    """How late an instant may be and still fire; without end if None."""
+    """How late an instant may be and still fire. None means no bound."""
     max_catch_up: int = 100
     overlap: Overlap = "skip"
     jitter: int = 0
     start: int | None = None
     end: int | None = None
     pause_after: int | None = None
-    """Failed runs in a row after which the schedule pauses itself."""
+    """The number of consecutive failed runs after which the schedule pauses itself."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise BadSchedule for values that make no sense."""
         _check_word("misfire", self.misfire, get_args(Misfire))
         _check_word("overlap", self.overlap, get_args(Overlap))
         _check_count("max_catch_up", self.max_catch_up)
@@ -101,12 +101,12 @@ class Rules:
 
     @property
     def most_fired(self) -> int:
-        """How many of the instants that were missed may fire, the newest first."""
+        """The maximum number of missed instants that may fire. The newest ones fire."""
         return self.max_catch_up if self.misfire == "all" else 1
 
     @property
     def max_lateness(self) -> int | None:
-        """How late an instant may be, by grace or because missed ones are skipped."""
+        """How late an instant may be, by its grace or because missed instants are skipped."""
         return ON_TIME if self.misfire == "skip" and self.grace is None else self.grace
 
 
@@ -114,44 +114,44 @@ FiringOutcome = Literal["run", "caught_up", "waiting", "skipped"]
 
 
 class PlannedFiring(NamedTuple):
-    """What becomes of a due instant, or of a row of them that are skipped for one reason."""
+    """The outcome of one due instant, or of several consecutive ones skipped for one reason."""
 
     instant: int
     outcome: FiringOutcome
     reason: str | None = None
     last_instant: int = 0
-    """Of a row of them; otherwise 0."""
+    """The last of several consecutive instants. 0 for a single one."""
     row: int = 1
 
 
 class Plan(NamedTuple):
-    """What a look at a schedule leads to."""
+    """The result of planning one schedule."""
 
     firings: list[PlannedFiring]
     next_at: int | None
-    """The cursor: every instant before it is accounted for."""
+    """The cursor. All earlier instants are accounted for."""
     look_at: int | None
     release: bool = False
-    """Whether the oldest firing that waits for the last run may run now."""
+    """True if the oldest firing that waits for the last run may run now."""
     pause: str | None = None
     """Why the schedule pauses itself."""
     broken: str | None = None
-    """Why it could not be planned."""
+    """Why the schedule could not be planned."""
 
 
 class PreviousRuns(NamedTuple):
-    """What a plan must know beside the schedule."""
+    """The facts about earlier runs that a plan depends on."""
 
     is_busy: bool
-    """Whether the run of an earlier firing is live."""
+    """True if the run of an earlier firing is live."""
     has_failed: bool
-    """Whether as many of the last runs failed as its rules allow."""
+    """True if the last runs failed as often in a row as `pause_after` allows."""
 
 
 def plan(
     schedule: ScheduleRecord, now: int, standing: PreviousRuns, *, room: int = CATCH_UP
 ) -> Plan:
-    """Decide about every instant that is due, as far as one look goes: with up to `room` runs."""
+    """Decide the outcome of the due instants, with at most `room` new runs."""
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     is_paused = schedule.state == "paused"
     pause = None
@@ -160,7 +160,7 @@ def plan(
     keeps = 0 if is_paused else rules.most_fired
     begin = _begin(trigger, rules, schedule.next_at)
     due, is_whole = _due(schedule, begin, now, PLAN_INSTANTS + keeps)
-    # If there are more, all of these have as many successors as may be kept.
+    # If more instants are due than were read, none of these is among the newest that may fire.
     passed = due[: max(0, len(due) - keeps)]
     kept = due[len(passed) :][:room] if is_whole else ()
     firings = _skipped(passed, "paused" if is_paused else "missed", is_whole=is_whole)
@@ -178,8 +178,8 @@ def plan(
 def first_instant(
     name: str, trigger: Trigger, rules: Rules, now: int
 ) -> tuple[int | None, int | None]:
-    """Return the first instant of a new schedule, and when to look at it."""
-    # One that is to happen once happens, however late it is asked for.
+    """Return the first instant of a new schedule, and when to check the schedule."""
+    # A single instant fires even if it has already passed when its schedule is added.
     next_at = (
         trigger.instant if isinstance(trigger, DateTrigger) else next_instant(trigger, rules, now)
     )
@@ -194,7 +194,7 @@ def next_instant(trigger: Trigger, rules: Rules, instant: int) -> int | None:
 
 
 def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
-    """Return the due instants that are later than one, in order."""
+    """Return the due instants later than `after`, in order."""
     if rules.start is not None:
         after = max(after, rules.start - 1)
     found = trigger.after(after)
@@ -202,7 +202,7 @@ def instants(trigger: Trigger, rules: Rules, after: int) -> Iterator[int]:
 
 
 def row_of(trigger: Trigger, begin: int, last: int, *, count: int) -> Sequence[int]:
-    """Return the instants that a row of the ledger counts; none if another trigger made it."""
+    """Return the instants of one row of firings. Empty if a different trigger made the row."""
     found: Sequence[int]
     if isinstance(trigger, IntervalTrigger):
         found = range(begin, last + 1, trigger.interval)
@@ -213,7 +213,7 @@ def row_of(trigger: Trigger, begin: int, last: int, *, count: int) -> Sequence[i
 
 
 def split_row(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
-    """Return what is left of a row of instants, in pieces, when some are taken out of it."""
+    """Return the parts of a row of instants that remain after some are taken out."""
     pieces, begin = [], 0
     for instant in sorted(out):
         place = bisect_left(row, instant)
@@ -224,11 +224,12 @@ def split_row(row: Sequence[int], out: Iterable[int]) -> list[Sequence[int]]:
 
 
 def _begin(trigger: Trigger, rules: Rules, cursor: int | None) -> int | None:
-    """Return the first instant that is not accounted for: the cursor, as long as it is one.
+    """Return the first instant that is not accounted for.
 
-    When the rules of its zone have changed since it was stored, it is what the cursor has become:
-    the nearest instant, before or behind it. Were the cursor itself taken, what is no instant any
-    more would be due for ever; were one behind it, what has moved before it would be left out.
+    Normally this is the cursor. If the rules of its time zone changed after the cursor was stored,
+    return the instant nearest to the cursor, before or after it. Keeping the old cursor would leave
+    a time that is no longer an instant due forever. Always taking the next instant would omit an
+    instant that moved to before the cursor.
     """
     if cursor is None or not isinstance(trigger, Cron):
         return cursor
@@ -244,7 +245,7 @@ def _begin(trigger: Trigger, rules: Rules, cursor: int | None) -> int | None:
 def _due(
     schedule: ScheduleRecord, begin: int | None, now: int, limit: int
 ) -> tuple[Sequence[int], bool]:
-    """Return the due instants, oldest first, and whether they are all: fewer than the limit."""
+    """Return the due instants, oldest first, and whether these are all of them."""
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
 
     def is_due(instant: int) -> bool:
@@ -253,7 +254,7 @@ def _due(
     if begin is None:
         return (), True
     if isinstance(trigger, IntervalTrigger):
-        # These can be counted without making each of them, however long nobody looked.
+        # A range of any length needs no iteration.
         until = now if rules.end is None else min(now, rules.end)
         every = range(begin, until + 1, trigger.interval)
         return (every if not every or is_due(every[-1]) else every[:-1]), True
@@ -281,7 +282,7 @@ def _fire(
 
 
 def _skipped(due: Sequence[int], reason: str, *, is_whole: bool) -> list[PlannedFiring]:
-    """Skip instants: a long row of them as one, the newest one by one."""
+    """Return skipped firings: the older instants as one row, the newest ones one by one."""
     firings = []
     row = len(due) - SINGLE_FIRINGS * is_whole
     if row > 1:
@@ -291,20 +292,20 @@ def _skipped(due: Sequence[int], reason: str, *, is_whole: bool) -> list[Planned
 
 
 def _offset(name: str, instant: int, jitter: int) -> int:
-    """Return by how much an instant is put off: the same for whoever asks."""
+    """Return the delay of an instant due to jitter. It is the same in every process."""
     if jitter == 0:
         return 0
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few need
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few programs need
 
     digest = hashlib.blake2b(f"{name}\n{instant}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % jitter
 
 
-# -- as stored --
+# -- stored form --
 
 
 def trigger_text(trigger: Trigger) -> str:
-    """Return a trigger as it is stored."""
+    """Return the stored form of a trigger."""
     data: dict[str, object]
     if isinstance(trigger, Cron):
         data = {"cron": trigger.expression, "tz": trigger.zone}
@@ -317,7 +318,7 @@ def trigger_text(trigger: Trigger) -> str:
 
 @lru_cache(maxsize=10_000)
 def read_trigger(text: str) -> Trigger:
-    """Return a stored trigger."""
+    """Return the trigger of a stored text."""
     data = json.loads(text)
     if "cron" in data:
         return Cron(data["cron"], data["tz"], seconds_field="first")
@@ -327,27 +328,27 @@ def read_trigger(text: str) -> Trigger:
 
 
 def rules_text(rules: Rules) -> str:
-    """Return rules as they are stored."""
+    """Return the stored form of rules."""
     return json.dumps(asdict(rules))
 
 
 @lru_cache(maxsize=1000)
 def read_rules(text: str) -> Rules:
-    """Return stored rules."""
-    # Newer code may have more of them.
+    """Return the rules of a stored text."""
+    # A newer version of duly may have stored additional rules.
     known = Rules.__dataclass_fields__
     return Rules(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
 def check_jitter(trigger: Trigger, jitter: int) -> None:
-    """Refuse to put instants off to beyond the next one."""
+    """Raise BadSchedule if the jitter can delay an instant beyond the next one."""
     due = list(islice(instants(trigger, Rules(), 0), 20)) if jitter else []
     if any(jitter >= later - earlier for earlier, later in pairwise(due)):
         raise BadSchedule("the jitter must be shorter than the time between two instants")
 
 
 def anchored(text: str, now: int) -> str:
-    """Return a stored trigger whose interval counts from now if nothing else was said."""
+    """Return a stored trigger. An interval without an anchor is anchored at `now`."""
     trigger = read_trigger(text)
     if isinstance(trigger, IntervalTrigger) and trigger.anchor == UNANCHORED:
         return trigger_text(IntervalTrigger(trigger.interval, now))
@@ -355,12 +356,12 @@ def anchored(text: str, now: int) -> str:
 
 
 def is_same_trigger(wanted: str, known: str) -> bool:
-    """Say whether a trigger asks for what is known, which may have been anchored meanwhile."""
+    """Return whether a wanted trigger equals the stored one, which may have been anchored since."""
     new = read_trigger(wanted)
     try:
         old = read_trigger(known)
     except BadSchedule:
-        return False  # Of a zone that this machine does not know.
+        return False  # It names a time zone that this machine does not have.
     if (
         isinstance(new, IntervalTrigger)
         and isinstance(old, IntervalTrigger)
@@ -371,7 +372,7 @@ def is_same_trigger(wanted: str, known: str) -> bool:
 
 
 def check_interval(seconds: float) -> int:
-    """Return an interval in microseconds, or say why it cannot be one."""
+    """Return an interval in microseconds, or raise BadSchedule."""
     if not 1 <= seconds <= INTERVAL_SECONDS:
         raise BadSchedule(
             f"the interval of a schedule must be from 1 second to {INTERVAL_SECONDS}, "

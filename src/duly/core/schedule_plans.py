@@ -1,7 +1,7 @@
-"""One look at the due schedules: plan each of them, within a budget of instants and of rows.
+"""Plans the due schedules within a budget of instants and of rows.
 
-Planning needs no transaction. A plan counts only if its schedule is still the one that was read, so
-the caller reads, plans, and then writes under the schedules' locks.
+Planning needs no transaction. A plan is valid only if its schedule has not changed since it was
+read. So the caller reads, plans, and then writes while it holds the schedules' locks.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from duly.core.schedule import Plan, PreviousRuns, plan, read_trigger
 from duly.limits import LOOK_BYTES, LOOK_INSTANTS, LOOK_ROWS
 
 _BROKEN_PAUSE = 60_000_000
-"""How soon a schedule is looked at again that could not be planned."""
+"""The interval after which a schedule that could not be planned is tried again."""
 
 
 class DueSchedule(NamedTuple):
-    """A schedule to look at, and the facts that its plan depends on."""
+    """A due schedule, and the facts that its plan depends on."""
 
     schedule: ScheduleRecord
     standing: PreviousRuns
@@ -30,11 +30,11 @@ class PlannedSchedule(NamedTuple):
     schedule: ScheduleRecord
     plan: Plan
     is_behind: bool = False
-    """Whether more instants were due than its plan accounts for."""
+    """True if more instants were due than the plan accounts for."""
 
 
 def plan_due(found: Iterable[DueSchedule]) -> list[PlannedSchedule]:
-    """Plan schedules in order, as many as one look has room for: at least the first."""
+    """Plan schedules in order until the budget is used up. At least the first one is planned."""
     planned: list[PlannedSchedule] = []
     instants, rows, size = LOOK_INSTANTS, LOOK_ROWS, LOOK_BYTES
     for each in found:
@@ -50,17 +50,17 @@ def plan_due(found: Iterable[DueSchedule]) -> list[PlannedSchedule]:
 
 
 def plan_schedule(found: DueSchedule, *, rows: int = LOOK_ROWS, size: int = LOOK_BYTES) -> Plan:
-    """Plan one schedule, with at most that many runs, and bytes of their arguments."""
+    """Plan one schedule, with at most `rows` runs and `size` bytes of arguments."""
     schedule = found.schedule
     room = max(1, min(rows, size // max(1, len(schedule.arguments))))
     try:
         return plan(schedule, found.now, found.standing, room=room)
     except Exception as error:  # noqa: BLE001 - one schedule must not keep the others from firing
-        # A time zone that this machine does not have, say. Another machine may have it.
+        # For example, this machine does not have the time zone. Another machine may have it.
         return Plan([], schedule.next_at, found.now + _BROKEN_PAUSE, broken=str(error))
 
 
 def _counted(schedule: ScheduleRecord, made: Plan) -> int:
-    """Return how many instants were computed one by one; those of an interval never are."""
+    """Return how many instants were computed one by one. Instants of an interval never are."""
     is_cron = made.broken is None and isinstance(read_trigger(schedule.trigger), Cron)
     return sum(firing.row for firing in made.firings) if is_cron else len(made.firings)

@@ -1,6 +1,6 @@
-"""Turns one value into stored text and back."""
+"""Converts one value to stored text and back."""
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 from typing import Any
 
@@ -26,12 +26,12 @@ def fingerprint_of(value: object) -> str:
 
 
 def decode_value(text: str) -> Any:
-    """Return the value that `encode_value` was given."""
+    """Return the value that was passed to `encode_value`."""
     return decode_one("value", text, NO_CLASSES)
 
 
 def encode_one(argument: str, value: object, names: AnnotationClasses, limit: int) -> str:
-    """Return the text to store for a value of up to so many bytes."""
+    """Return the text to store for a value of up to `limit` bytes."""
     try:
         text = to_text(Encoder(limit).encode(value, names))
     except Unstorable as refusal:
@@ -43,7 +43,7 @@ def encode_one(argument: str, value: object, names: AnnotationClasses, limit: in
 
 
 def decode_one(argument: str, text: str, names: AnnotationClasses) -> Any:
-    """Return the value that was stored so."""
+    """Return the value of a stored text."""
     try:
         return decode(_parse_json(argument, text), names)
     except Unstorable as refusal:
@@ -58,7 +58,7 @@ def _parse_json(argument: str, text: str) -> Any:
 
 
 def too_large(argument: str, size: float, limit: int) -> PayloadError:
-    """Return the error of a value that takes more bytes than are allowed."""
+    """Return the error for a value that takes more bytes than are allowed."""
     problem = (
         f"takes the stored text to {size} bytes, {limit} are allowed; "
         f"keep the data elsewhere and pass where it is"

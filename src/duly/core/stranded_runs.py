@@ -1,4 +1,4 @@
-"""Which due runs no live worker can run: a pure function, so that all monitors agree."""
+"""Finds due runs that no live worker can run. A pure function, so that all monitors agree."""
 
 import json
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ class StrandedRuns(NamedTuple):
     task: str
     queue: str
     runs: int
-    """Counted up to one more than COUNT_CAP; at least one where only the oldest was looked at."""
+    """Counted up to COUNT_CAP + 1. At least one, where only the oldest run was read."""
     is_registered: bool
-    """Whether a live worker registers the task, but serves other queues."""
+    """True if a live worker registers the task but serves other queues."""
 
     @property
     def sentence(self) -> str:
-        """Say what waits, and why."""
+        """A sentence that says which runs wait, and why."""
         if self.is_registered:
             return (
                 f"runs of {self.task} wait in queue {self.queue!r}, and no live worker that "
@@ -35,7 +35,7 @@ class StrandedRuns(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """Say what helps."""
+        """A remedy that the operator can apply."""
         if self.is_registered:
             return f"start a worker with -q {self.queue}, or without -q for every queue"
         return "start a worker that imports its module, or carry a rename with aliases=(…,)"
@@ -48,15 +48,15 @@ def find_stranded_runs(
 ) -> list[StrandedRuns]:
     """Return the due runs that none of these workers can run, by task and queue.
 
-    Upkeep of a live worker parks the runs of tasks that none registers. Of the others, the oldest
-    of each queue is looked at: a run that no worker takes becomes the oldest.
+    Maintenance in a live worker parks the runs of tasks that no worker registers. For the other
+    tasks, the oldest run of each queue is enough: a run that no worker takes becomes the oldest.
     """
     parked = [StrandedRuns(*each, is_registered=False) for each in unregistered]
     known = {(each.task, each.queue) for each in parked}
     fleet = _fleet(workers)
     ready = []
     for run in oldest:
-        # Another engine runs those that it carries.
+        # Another engine runs the runs that it carries.
         if run.lane in CARRIED_SLOT_KINDS or (run.task, run.queue) in known:
             continue
         queues = [served for served, tasks in fleet if run.task in tasks]
@@ -66,6 +66,6 @@ def find_stranded_runs(
 
 
 def _fleet(workers: Iterable[WorkerRecord]) -> list[tuple[ServedQueues, frozenset[str]]]:
-    """Return the queues and tasks of live workers; most workers are alike, and count once."""
+    """Return the queues and tasks of live workers. Workers that are alike are listed once."""
     kinds = {(worker.queues, worker.tasks) for worker in workers if worker.state == "live"}
     return [(ServedQueues.read(own), frozenset(json.loads(tasks))) for own, tasks in kinds]

@@ -1,10 +1,10 @@
-"""Which known name somebody may have meant."""
+"""Finds the known name that a user probably meant."""
 
 from collections.abc import Iterable
 
 
 def similar(name: str, known: Iterable[str]) -> list[str]:
-    """Return those whose last part is the name, or else those that differ in a few letters."""
+    """Return the names whose last part is this name, or else those that differ in a few letters."""
     names = sorted(set(known))
     last_part = {each: each.replace(":", ".").rpartition(".")[2] for each in names}
     same = [each for each in names if last_part[each] == name]
@@ -13,7 +13,7 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that differs least, if one is near."""
+    """Return the known name that differs least, if one is similar enough."""
     return next(iter(_close(name, known)), None)
 
 

@@ -1,10 +1,10 @@
-"""Whether a value is what an annotation says, as far as that can be told for certain.
+"""Checks that a value matches an annotation, as far as this can be decided with certainty.
 
-For arguments that people write as JSON: calls from code are the type checker's. What is not known
-here, such as a protocol or a class of the application's, fits.
+This is for arguments that people write as JSON; a type checker covers calls from code. A value
+matches any annotation that is unknown here, such as a protocol or an application's own class.
 """
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import dataclasses
 import types
@@ -28,7 +28,7 @@ _PLAIN: dict[type, tuple[type, ...]] = {
     types.NoneType: (types.NoneType,),
     **{kind: (kind,) for kind in (date, datetime, time, timedelta, Decimal, UUID)},
     **{kind: (kind,) for kind in (list, dict, set, frozenset)},
-    tuple: (tuple, list),  # JSON has lists alone.
+    tuple: (tuple, list),  # JSON has only lists.
 }
 _FORMS = {
     bytes: '{"$bytes": "aGk="}',
@@ -41,16 +41,16 @@ _FORMS = {
     set: '{"$set": […]}',
     frozenset: '{"$frozenset": […]}',
 }
-"""How values are written that JSON lacks."""
+"""How to write values of types that JSON lacks."""
 _MEMBERS = 10
 
 
 def check_type(value: Any, resolve: Callable[[], Any]) -> None:
-    """Refuse a value that is not what an annotation says, or is missing something."""
+    """Raise Unstorable if a value does not match an annotation or lacks a required part."""
     try:
         hint = resolve()
     except (NameError, AttributeError, TypeError, ValueError, SyntaxError):
-        return  # It names what is not there at run time.
+        return  # The annotation names something that does not exist at run time.
     _check(value, hint)
 
 
@@ -82,7 +82,7 @@ def _check(value: Any, hint: Any) -> None:
 
 
 def _bare(hint: Any) -> Any:
-    """Return what an alias stands for."""
+    """Return the type that an alias stands for."""
     while True:
         if typing.get_origin(hint) is typing.Annotated:
             hint = typing.get_args(hint)[0]
@@ -103,7 +103,7 @@ def _check_any(value: Any, hints: Collection[Any]) -> None:
             refusals.append(refusal)
         else:
             return
-    # The one that came furthest says the most.
+    # The refusal with the longest path has the most specific message.
     furthest = max(refusals, key=lambda refusal: len(refusal.trail))
     if furthest.trail:
         raise furthest
@@ -158,7 +158,7 @@ def _name(hint: Any) -> str:
 
 
 def _form(kind: type) -> str:
-    """Say how such a value is written."""
+    """Return a hint on how to write a value of this type."""
     if issubclass(kind, Enum):
         names = ", ".join(list(kind.__members__)[:_MEMBERS])
         return f'; write {{"$enum": ["{kind.__name__}", …]}} with one of {names}'

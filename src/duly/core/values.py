@@ -1,10 +1,11 @@
-"""Turns Python values into JSON data and back: exactly, or not at all.
+"""Converts Python values to JSON data and back without any loss.
 
-Beside JSON's own types there is a closed list of tagged ones, such as `{"$date": "2026-01-31"}`.
-Objects of other classes are left to the `KnownClasses` that an annotation gives (see `shapes.py`).
+A value that cannot be restored exactly is refused. In addition to the types of JSON there is a
+closed list of tagged types, such as `{"$date": "2026-01-31"}`. Objects of other classes are encoded
+by the `KnownClasses` of an annotation (see `class_codecs.py`).
 """
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import json
 import math
@@ -37,9 +38,9 @@ _Clock = TypeVar("_Clock", datetime, time)
 
 
 class Unstorable(Exception):
-    """A value that cannot be stored or read back; payload.py makes a PayloadError of it.
+    """A value that cannot be stored or read back. payload.py converts it to a PayloadError.
 
-    The containers it passes on its way up add where it was.
+    Each container that the exception passes through adds the position of the value.
     """
 
     def __init__(self, problem: str) -> None:
@@ -48,7 +49,7 @@ class Unstorable(Exception):
         self.trail: list[str | int] = []
 
     def path(self, argument: str) -> str:
-        """Return where the value stands, such as `order.items[3]`."""
+        """Return the path of the value, such as `order.items[3]`."""
         if not argument.isprintable():
             argument = json.dumps(argument)
         for step in reversed(self.trail):
@@ -63,23 +64,23 @@ class ClassCodec(Protocol):
     """How objects of one class are stored."""
 
     tag: ClassVar[str]
-    is_built: ClassVar[bool]  # Reading it back runs code of the class.
+    is_built: ClassVar[bool]  # Decoding an object runs code of its class.
 
     def write(self, value: Any, encoder: "Encoder", depth: int) -> list[Any]:
-        """Return the JSON data of an object; only the first part tells it from others."""
+        """Return the JSON data of an object. The first part alone identifies the object."""
 
     def read(self, parts: list[Any], depth: int) -> Any:
-        """Build the object that `write` was given."""
+        """Build the object that was passed to `write`."""
 
 
 class KnownClasses(Protocol):
     """The classes that an annotation names."""
 
     def codec_for(self, kind: type) -> ClassCodec:
-        """Return how this class is stored, or raise a Refusal."""
+        """Return the codec of this class, or raise Unstorable."""
 
     def codec_named(self, name: object, tag: str) -> ClassCodec:
-        """Return the named class that stored text means, or raise a Refusal."""
+        """Return the codec of the class named in stored text, or raise Unstorable."""
 
 
 class Encoder:
@@ -89,14 +90,14 @@ class Encoder:
 
     def __init__(self, limit: int, *, canonical: bool = False) -> None:
         self._limit = limit
-        # A lower bound of the text is counted while walking, or shared references would run away:
-        # 60 lists that each hold the next one twice.
+        # A lower bound of the text's size is counted during the walk. Without it, shared references
+        # could take exponential time: for example, 60 lists that each hold the next one twice.
         self._left = limit
         self._is_canonical = canonical
         self._has_built = False
 
     def encode(self, value: object, names: KnownClasses) -> Any:
-        """Return JSON data from which `decode` makes an equal value of the same types."""
+        """Return JSON data that `decode` turns into an equal value of the same types."""
         self._has_built = False
         data = self.walk(value, names, 0)
         if self._has_built and not self._is_canonical:
@@ -104,7 +105,7 @@ class Encoder:
         return data
 
     def walk(self, value: Any, names: KnownClasses, depth: int) -> Any:
-        """Encode a value that stands inside `depth` containers."""
+        """Encode a value that is nested inside `depth` containers."""
         kind = type(value)
         if kind in SCALARS:
             self._spend(len(value) + 2 if kind is str else 1)
@@ -155,7 +156,7 @@ class Encoder:
         if kind is tuple:
             return {"$tuple": self._walk_items(value, names, depth)}
         if kind is set or kind is frozenset:
-            # Sorted, because equal sets may come in any order and should give equal text.
+            # Sorted, because equal sets may iterate in any order but must give equal text.
             items = [self.walk(item, names, depth) for item in value]
             return {f"${kind.__name__}": sorted(items, key=to_canonical_text)}
         shape = names.codec_for(kind)
@@ -183,7 +184,7 @@ class Encoder:
 
 
 def decode(data: Any, names: KnownClasses, depth: int = 0) -> Any:
-    """Return the value that `Encoder.encode` was given."""
+    """Return the value that was passed to `Encoder.encode`."""
     kind = type(data)
     if kind in SCALARS:
         check_scalar(data)
@@ -220,14 +221,14 @@ def decode_fields(
 
 
 def expect(kind: type[_Kind], data: object) -> _Kind:
-    """Return stored data that must be of a kind, or refuse it."""
+    """Return stored data of the required type, or raise Unstorable."""
     if not isinstance(data, kind):
         raise Unstorable(f"is stored as {type(data).__name__}, not {kind.__name__}; {NOT_OURS}")
     return data
 
 
 def check_scalar(value: object) -> None:
-    """Refuse the numbers and texts that not every database can store."""
+    """Raise Unstorable for numbers and texts that some databases cannot store."""
     if isinstance(value, str):
         if "\x00" in value:
             raise Unstorable("contains a NUL character, which databases refuse; remove it")
@@ -288,7 +289,7 @@ def _tag_in(fields: dict[str, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarCodec:
-    """How one type without parts is stored; `read` may raise what its type's parser raises."""
+    """How one scalar type is stored. `read` may raise whatever the type's parser raises."""
 
     kind: type
     tag: str
@@ -305,7 +306,7 @@ class _ScalarCodec:
 def _write_datetime(value: datetime) -> str | list[Any]:
     if type(value.tzinfo) is not ZoneInfo:
         return _write_clock(value)
-    # The wall time and the zone's key are what the caller meant; the offset follows from them.
+    # The caller meant the wall time and the zone's key. The offset follows from them.
     key = value.tzinfo.key
     if not _ZONE_KEY.fullmatch(key or ""):
         raise Unstorable("has a ZoneInfo without a plain key; make it with ZoneInfo('Area/City')")
@@ -322,7 +323,7 @@ def _read_datetime(data: Any) -> datetime:
 
 
 def _write_clock(value: datetime | time) -> str | list[Any]:
-    """Write what is naive or has a fixed offset: ISO text, and with it a zone's name or a fold."""
+    """Return ISO text of a naive or fixed-offset time, plus a zone name or fold if it has one."""
     zone = value.tzinfo
     name = None
     if type(zone) is timezone:
@@ -354,7 +355,7 @@ def _read_clock(kind: type[_Clock], data: Any) -> _Clock:
 
 
 def _is_pydantic_zone(zone: tzinfo) -> bool:
-    """Say whether pydantic parsed this fixed offset; it comes back as the equal `timezone`."""
+    """Return whether pydantic created this fixed offset, which is read back as a `timezone`."""
     pydantic_core = sys.modules.get("pydantic_core")
     return pydantic_core is not None and type(zone) is getattr(pydantic_core, "TzInfo", None)
 
@@ -396,4 +397,4 @@ _SCALAR_CODECS = {
 }
 _SCALAR_CODECS_BY_TAG = {leaf.tag: leaf for leaf in _SCALAR_CODECS.values()}
 STORED_TYPES = (str, int, float, list, dict, tuple, set, frozenset, *_SCALAR_CODECS)
-"""Every type that needs no annotation; only they themselves, not their subclasses."""
+"""The types that need no annotation. Their subclasses are not included."""

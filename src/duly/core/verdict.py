@@ -1,4 +1,7 @@
-"""What follows from an outcome: the pure decision that every settle and recovery writes."""
+"""The verdict that follows from an outcome.
+
+This is the pure decision whose result every settle and every recovery writes.
+"""
 
 from typing import NamedTuple, assert_never
 
@@ -33,7 +36,7 @@ class Finish(NamedTuple):
 
 
 class Requeue(NamedTuple):
-    """The run goes back to the queue, `after` seconds from now."""
+    """The run returns to the queue, due in `after` seconds."""
 
     after: float
     attempt: int
@@ -41,16 +44,16 @@ class Requeue(NamedTuple):
     crashes: int
     lane: str
     recorded: bool = True
-    """Whether an attempt is written to the run's history; a hand-back was none."""
+    """True if the run's history gets an attempt. A claim that was handed back gets none."""
     awaits: str | None = None
-    """The step whose end the run waits for; if that is there already, it goes on at once."""
+    """The step whose end the run waits for. If it has ended already, the run is due at once."""
 
 
 Verdict = Finish | Requeue
 
 
 class AttemptState(NamedTuple):
-    """What `decide` needs to know of the run."""
+    """The fields of the run that `decide` needs."""
 
     attempt: int
     retries_used: int
@@ -60,18 +63,18 @@ class AttemptState(NamedTuple):
 
 
 class VerdictPolicy(NamedTuple):
-    """What `decide` needs to know of the task; recovery knows only what the lane says."""
+    """The settings of the task that `decide` needs. Recovery knows only what the lane implies."""
 
     retry: Retry = NO_RETRIES
     lane: str | None = None
-    """The lane the task's code asks for now; None keeps the run's own."""
+    """The lane that the task's code asks for now. None keeps the run's own lane."""
 
 
 UNKNOWN_POLICY = VerdictPolicy()
 
 
 def decide(run: AttemptState, outcome: Outcome, policy: VerdictPolicy, *, jitter: float) -> Verdict:
-    """Say what becomes of a run, given how its attempt ended."""
+    """Return the verdict on a run, given the outcome of its attempt."""
     hold = slot_of(run.lane) in HOLD_SLOT_KINDS
     match outcome:
         case Returned(result):
@@ -139,9 +142,10 @@ def _retry(
 
 
 def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:
-    # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
-    # that is lost a second time is watched alone. One that cannot be, because another engine runs
-    # it or it counts against a limit, is charged with every further loss instead.
+    # Any run on the worker may have caused the first loss, so the run is queued normally. After a
+    # second loss the run is executed alone, in a child process of its own. That is impossible for a
+    # run that another engine carries or that counts against a limit. Such a run is charged with a
+    # crash for every further loss instead.
     is_watched = run.lane not in CARRIED_SLOT_KINDS and not is_limited(run.lane)
     lost_before = run.attempt - 1 - run.retries_used > 0
     crashes = run.crashes + (charged or (lost_before and not is_watched))
@@ -152,7 +156,7 @@ def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:
 
 
 def undelivered_verdict(times: int) -> tuple[Finish, ErrorText]:
-    """Say what becomes of a run that was handed to another engine so often, and begun by nobody."""
+    """Return the verdict on a run that another engine was sent several times but never started."""
     message = (
         f"it was handed over {times} times, and no worker began it: see that workers of its "
         f"backend run and know its task, then retry it"
@@ -161,7 +165,7 @@ def undelivered_verdict(times: int) -> tuple[Finish, ErrorText]:
 
 
 def describe(outcome: Outcome) -> ErrorText | None:
-    """Return the error text that the attempt's record carries, if any."""
+    """Return the error text for the record of the attempt, or None."""
     match outcome:
         case Raised(error=error) | TimedOut(error=error) | Outage(error=error):
             return error

@@ -1,4 +1,7 @@
-"""Why a run is not running, in one sentence: a pure function of what the store knows of it."""
+"""Explains in one sentence why a run is not running.
+
+The explanation is a pure function of what the store knows about the run.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,45 +15,45 @@ from duly.core.states import CARRIED_SLOT_KINDS, FINAL, SlotKind, State
 from duly.core.suggestions import similar
 
 _NAMED = 3
-"""So many names are said in full."""
+"""The number of names that are listed in full."""
 
 
 class Reason(NamedTuple):
-    """Why a run stands where it does: one word for programs, a sentence for people."""
+    """Why a run is in its situation: one word for programs, one sentence for people."""
 
     cause: str
     sentence: str
 
     def __str__(self) -> str:
-        """Say the sentence."""
+        """Return the sentence."""
         return self.sentence
 
 
 class Situation(NamedTuple):
-    """What there is to know about why a run waits."""
+    """The facts that explain why a run waits."""
 
     now: int
     store: str
-    """Safe to print: the absolute path, or the address with its password masked."""
+    """The absolute path, or the address with its password masked. Safe to print."""
     workers: Sequence[WorkerRecord]
     is_paused: bool
-    """Whether its queue is."""
+    """True if the run's queue is paused."""
     waits_in: StepRecord | None
-    """The step that its body waits in."""
+    """The step that the body waits in."""
     last: AttemptRecord | None
-    """Its attempt that ended last."""
+    """The attempt that ended last."""
     limit: int | None = None
-    """How many runs of its task, or of its key, may be running at once."""
+    """The maximum number of runs of its task or key that may be running at once."""
     knows_task: bool = True
-    """Whether whoever asks knows its task, and so the limit."""
+    """True if the caller knows the run's task, and therefore its limit."""
     holders: Sequence[LimitHolder] = ()
-    """What is running under the limits that it counts against."""
+    """The running runs that count against the run's limits."""
     interrupted_in: Sequence[str] = ()
-    """The steps that must not begin twice, and had begun when its last attempt ended."""
+    """The names of steps that must not start twice and had started when the last attempt ended."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
-    """Say why a run is not running, or what it does if it is."""
+    """Return the reason why a run is not running, or what it does if it is running."""
     now = situation.now
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
@@ -124,7 +127,7 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
 
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
-    """Say why a run that is due and may run has not been claimed."""
+    """Return the reason why a due run that may run has not been claimed."""
     live = [worker for worker in situation.workers if worker.state == "live"]
     if not live:
         return _no_worker(situation)
@@ -160,7 +163,7 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
 
 
 def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
-    """Say which limit keeps a run back, and who holds it."""
+    """Return the full limit that holds a run back and its holders, or None."""
     for whose in ("queue", "task"):
         held = [holder for holder in situation.holders if holder.limit == whose]
         capacity = situation.limit if whose == "task" else held[0].capacity if held else None
@@ -177,7 +180,7 @@ def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
 
 
 def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
-    """Say who holds a limit of which only the task knows how many it allows."""
+    """Return the holders of a limit whose capacity only the task's code knows, or None."""
     held = [holder for holder in situation.holders if holder.limit == "task"]
     if situation.knows_task or not held:
         return None

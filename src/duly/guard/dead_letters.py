@@ -1,4 +1,4 @@
-"""Dead letters: messages of other engines that nobody could carry out, to replay or discard."""
+"""Dead letters of other engines: messages that failed for good, to replay or discard."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -33,24 +33,29 @@ from duly.store.guard_ops import (
 from duly.store.protocol import DeadLetterFilter
 
 SendDeadLetter = Callable[[DeadLetterRecord], object]
-"""Gives a letter's message to its engine again, so that it really runs. Two of one application are
-equal."""
+"""Sends a dead letter's message to its engine again, so that the message really runs.
+
+Two such functions of one application compare equal.
+"""
 
 _LEASE = round(DEAD_LETTER_LEASE_SECONDS * MICROSECONDS)
 
 
 class UnsentDeadLetter(NamedTuple):
-    """A letter that could not be sent again, and why; it stays open."""
+    """A dead letter that could not be sent again, and why. It stays open."""
 
     letter_id: str
     engine: str
     problem: str
     elsewhere: bool
-    """Whether its application is not known here."""
+    """True if its application is not known here."""
 
 
 class DeadLetterResult(NamedTuple):
-    """What an act on letters did: those that others had handled, or are handling, are skipped."""
+    """The result of an action on dead letters.
+
+    Those that others handle or have handled are skipped.
+    """
 
     done: int
     skipped: int
@@ -58,11 +63,11 @@ class DeadLetterResult(NamedTuple):
 
 
 Progress = Callable[[int], None]
-"""Is told after each letter how many were looked at."""
+"""Called after each dead letter with the number processed so far."""
 
 
 class SenderUnknown(BadOption):
-    """A letter's application is not at hand, or there are two of its name."""
+    """The application of a dead letter is not known here, or two applications have its name."""
 
     def __init__(self, letter: DeadLetterRecord, known: int) -> None:
         whose = f"application {letter.application!r} of {letter.engine}"
@@ -73,7 +78,7 @@ class SenderUnknown(BadOption):
 
 
 class LetterNotSent(DulyError):
-    """Letters that were to be sent again were not; they stay open."""
+    """Some dead letters could not be sent again. They stay open."""
 
     def __init__(self, ended: DeadLetterResult) -> None:
         first = ended.unsent[0]
@@ -87,7 +92,7 @@ class LetterNotSent(DulyError):
 
 
 class DeadLetterDraft(NamedTuple):
-    """A letter that is about to be written."""
+    """A dead letter that is not written yet."""
 
     engine: str
     task: str
@@ -109,7 +114,7 @@ class GuardDeadLetters:
     def __init__(
         self, ledger: Callable[[], DeadLetterLedger], namespace: str | None = None
     ) -> None:
-        """Keep letters of a namespace in a ledger; None looks at those of all namespaces."""
+        """Use the dead letters of one namespace in a ledger. None reads those of all namespaces."""
         self._ledger = ledger
         self._namespace = namespace
         self._senders: dict[tuple[str, str], set[SendDeadLetter]] = {}
@@ -117,13 +122,13 @@ class GuardDeadLetters:
     # -- writing and reading --
 
     def send_with(self, engine: str, send: SendDeadLetter, *, application: str = "") -> None:
-        """Say how letters of an application of an engine are given to it again."""
+        """Register the function that sends dead letters of an application to its engine again."""
         self._senders.setdefault((engine, application), set()).add(send)
 
     def put(self, draft: DeadLetterDraft, letter_id: str | None = None) -> str:
-        """Keep a letter, for thirty days unless it is ended before; return its id.
+        """Store a dead letter for thirty days unless it is ended before. Return its id.
 
-        Said twice with one id, it is kept once.
+        Repeated calls with one id store it once.
         """
         ttl = round(DEAD_LETTER_TTL_SECONDS * MICROSECONDS)
         bounded = draft._replace(
@@ -140,7 +145,7 @@ class GuardDeadLetters:
         return op.id
 
     def get(self, letter_id: str) -> DeadLetterRecord:
-        """Return a letter, open or not."""
+        """Return a dead letter, open or not."""
         found = self.page(DeadLetterFilter(id=letter_id, state=None, limit=1))
         if not found:
             raise LetterNotFound(letter_id)
@@ -156,7 +161,7 @@ class GuardDeadLetters:
         limit: int = PAGE_DEFAULT,
         cursor: str | None = None,
     ) -> Sequence[DeadLetterRecord]:
-        """Return letters, newest first; the id of the last is the cursor of the next page."""
+        """Return dead letters, newest first. The last id is the cursor of the next page."""
         if not 1 <= limit <= PAGE:
             raise BadOption(f"limit must be from 1 to {PAGE}, not {limit!r}")
         return self.page(
@@ -164,13 +169,13 @@ class GuardDeadLetters:
         )
 
     def page(self, which: DeadLetterFilter) -> Sequence[DeadLetterRecord]:
-        """Return the letters that a filter selects, newest first."""
+        """Return the dead letters that a filter selects, newest first."""
         return self._ledger().list_dead_letters(which._replace(namespace=self._namespace))
 
     def select(self, which: DeadLetterFilter) -> Iterator[DeadLetterRecord]:
-        """Return all open letters that a filter selects, newest first, each once.
+        """Return all open dead letters that a filter selects, newest first, each once.
 
-        Those that are sent meanwhile may die again: as new letters, which are not among these.
+        A message that is sent meanwhile may fail again. Its new dead letter is not included.
         """
         page = which._replace(state="open", limit=PAGE)
         while found := self.page(page):
@@ -178,18 +183,18 @@ class GuardDeadLetters:
             page = page._replace(before=found[-1].id)
 
     def groups(self, which: DeadLetterFilter) -> Sequence[DeadLetterGroup]:
-        """Return open letters by engine, task and error, the largest group first."""
+        """Return open dead letters by engine, task and error, the largest group first."""
         place = which._replace(state="open", namespace=self._namespace)
         return self._ledger().list_dead_letter_groups(place)
 
-    # -- acting --
+    # -- operator actions --
 
     def can_send(self, letter: DeadLetterRecord) -> bool:
-        """Say whether the application of a letter is known here."""
+        """Return whether the application of a dead letter is known here."""
         return (letter.engine, letter.application) in self._senders
 
     def sends_for(self, engine: str) -> bool:
-        """Say whether any application of an engine is known here."""
+        """Return whether any application of an engine is known here."""
         return any(engine == known for known, _ in self._senders)
 
     def replay(
@@ -202,15 +207,15 @@ class GuardDeadLetters:
         rate: float | None = None,
         progress: Progress | None = None,
     ) -> DeadLetterResult:
-        """Give letters to their engine again, by id or by filter, at most `rate` per second.
+        """Send dead letters to their engine again, by id or by filter, at most `rate` per second.
 
-        Each is sent by one at a time, and ended when its message is sent. One that could not be
-        stays open and does not keep the others: what was named by id raises LetterNotSent in the
-        end, what a filter selected is told in `unsent`. An engine that takes none is not asked for
-        ever: after a few in a row that is LetterNotSent too.
+        Only one caller at a time sends a dead letter, which ends when its message is sent. If
+        sending fails, it stays open and the others continue. At the end, failures raise
+        LetterNotSent if you passed ids, and are listed in `unsent` if you passed a filter. After a
+        few consecutive failures the engine counts as down, and LetterNotSent is raised at once.
 
-        Who dies in between leaves a letter open, to be sent again when a minute is over; its key
-        sees to it that it is carried out once.
+        If the process dies meanwhile, the dead letter stays open and can be sent again after a
+        minute. Its key makes sure that the message is executed once.
         """
         check_rate(rate)
         who, why = resolve_actor(actor), _checked(reason)
@@ -247,7 +252,7 @@ class GuardDeadLetters:
         reason: str = "",
         progress: Progress | None = None,
     ) -> DeadLetterResult:
-        """Say of letters, by id or by filter, that nothing needs to be done about them."""
+        """End dead letters, by id or by filter, because nothing needs to be done about them."""
         who, why = resolve_actor(actor), _checked(reason)
         done = skipped = 0
         for letter in self._selected(letter_ids, which):
@@ -274,10 +279,10 @@ class GuardDeadLetters:
 
     @contextmanager
     def _claimed(self, letter: DeadLetterRecord, who: str) -> Iterator[bool]:
-        """Keep others from a letter; give whether it is ours and still open.
+        """Keep other callers from a dead letter. Yield whether it is ours and still open.
 
-        That is a key of the ledger, with a lease: who dies gives the letter back by that. The keys
-        of users all have a slash.
+        This takes a key of the ledger with a lease, so that a process that dies releases it. It
+        cannot collide with keys of users, which all contain a slash.
         """
         take = AcquireKey(f"letter {letter.id}", new_id(), who, None, _LEASE, _LEASE)
         found: Guarded
@@ -286,7 +291,7 @@ class GuardDeadLetters:
             yield False
             return
         try:
-            # As others left it, who may have had it since it was read.
+            # Read again, because another caller may have ended it since it was read.
             yield bool(self.page(DeadLetterFilter(id=letter.id, state="open", limit=1)))
         finally:
             with suppress(StoreError):
@@ -299,7 +304,7 @@ class GuardDeadLetters:
             raise BadOption("name letters either by id or by filter")
         if letter_ids is not None:
             named = (letter_ids,) if isinstance(letter_ids, str) else tuple(letter_ids)
-            # All are looked up before any is touched: one wrong id leaves nothing half done.
+            # All ids are looked up before any is changed, so a wrong id leaves nothing half done.
             yield from [self.get(letter_id) for letter_id in named]
         elif which is not None:
             yield from self.select(which)
@@ -314,7 +319,7 @@ class GuardDeadLetters:
 
 def _unsent(letter: DeadLetterRecord, error: Exception) -> UnsentDeadLetter:
     words = str(error).partition("\n")[0][:ERROR_CHARACTERS]
-    # Our own errors say all by themselves.
+    # duly's own errors are complete sentences.
     problem = words if isinstance(error, DulyError) else f"{type(error).__name__}: {words}"
     return UnsentDeadLetter(letter.id, letter.engine, problem, isinstance(error, SenderUnknown))
 

@@ -1,4 +1,4 @@
-"""Entering a key: as its first caller, or after it is done."""
+"""Enters a key: as its first caller, or after it is done."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 0.5
 
 
 class KeyEntry:
-    """What `guard.once` returns: `with` it, or `async with` it."""
+    """The return value of `guard.once`, for `with` or `async with`."""
 
     def __init__(
         self,
@@ -28,18 +28,21 @@ class KeyEntry:
         wait: float,
         clerk: HelperThreads,
     ) -> None:
-        """Name it; `attempt` tries to take it for an owner, again and again for `wait` seconds."""
+        """Set up the entry.
+
+        `attempt` tries to take the key for an owner, repeatedly for `wait` seconds.
+        """
         self._key = key
         self._attempt = attempt
         self._wait = wait
         self._threads = clerk
         self._turn = threading.Lock()
         self._claims: list[GuardClaim] = []
-        """Of who is inside: one at most."""
+        """The claim of the caller that is inside. At most one."""
         self.claim: GuardClaim | None = None
-        """What it was entered with, last."""
+        """The claim of the last entry."""
         self.refusal: BaseException | None = None
-        """Why it could not be entered: what is raised inside of it may look alike."""
+        """Why it could not be entered. An exception raised inside the block may look the same."""
 
     def __enter__(self) -> GuardClaim:
         errand: HelperJob | None = None
@@ -58,7 +61,8 @@ class KeyEntry:
             self.claim = found
         except BaseException as error:
             self.refusal = error
-            # Thrown into this thread, it may come before the errand was given, or when it is done.
+            # An exception from outside may arrive before the job was submitted, or after it is
+            # done.
             if errand is not None and not isinstance(errand.answer, Guarded):
                 self._threads.run(partial(_undo_entry, errand))
             raise
@@ -90,7 +94,7 @@ class KeyEntry:
                 if isinstance(error, asyncio.CancelledError):
                     self._threads.submit(
                         HelperJob(take_back)
-                    )  # The loop goes on, and must not wait.
+                    )  # The event loop continues, and must not wait.
                 else:
                     self._threads.run(take_back)
             raise
@@ -106,7 +110,7 @@ class KeyEntry:
 
     @contextmanager
     def _entering(self) -> Iterator[None]:
-        """Refuse a second one: who leaves could not be told from who stays."""
+        """Refuse a second concurrent entry: on exit, the two could not be distinguished."""
         if not self._turn.acquire(blocking=False):
             raise RuntimeError(
                 f"this guard.once({self._key!r}) is entered already; each thread and each "
@@ -127,11 +131,14 @@ class KeyEntry:
 
     @property
     def is_done(self) -> bool:
-        """Whether it was entered, and the body is on record as done."""
+        """True if it was entered, and the body is recorded as done."""
         return self.claim is not None and self.claim.is_done
 
     def _pause(self, pause: float, until: float, found: Guarded) -> float:
-        """Return how long to wait before the next try, or say that there is no use or no time."""
+        """Return how long to wait before the next try.
+
+        Raise if waiting is useless or time is up.
+        """
         if found.conflict:
             raise KeyConflict(self._key)
         left = until - monotonic()
@@ -142,19 +149,19 @@ class KeyEntry:
 
 
 def _record_end(claim: GuardClaim, error: BaseException | None) -> None:
-    """Say how a body ended that has not said so itself."""
+    """Report the end of a body that has not reported it itself."""
     if not claim.is_open:
         return
     if error is None:
         claim.done()
         return
-    # The body's own error is what counts; a key that cannot be let go is free with its lease.
+    # The body's own error matters more. A key that cannot be released is free after its lease.
     with suppress(StoreError, ClaimLost):
         claim.fail()
 
 
 def _undo_entry(errand: HelperJob) -> None:
-    """Let go of a key that was taken for nobody, or see to it that it is not taken."""
+    """Release a key that was taken for a caller that is gone, or prevent that it is taken."""
     if errand.try_begin():
         return
     errand.wait()

@@ -1,4 +1,4 @@
-"""Guard: one body per key, whoever carries it."""
+"""Guard: runs one body per key, on whichever engine carries it."""
 
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
@@ -44,10 +44,10 @@ class Guard:
     ) -> None:
         """Keep keys at an address: `sqlite:///…`, `postgresql://…` or `redis://…`.
 
-        Without one, as the application's store: DULY_URL, else sqlite:///duly.db. Keys of another
-        namespace are others. `lease` is how long a holder that has died is waited for; `ttl` for
-        how long a result is kept, None being for ever. A Redis that evicts keys when its memory is
-        full is used with a warning, or refused: `on_eviction="refuse"`.
+        Without an address, use the application's store: DULY_URL, else sqlite:///duly.db. Each
+        namespace has its own keys. `lease` is how long a key stays held after its holder died.
+        `ttl` is how long a result is kept, and None means forever. `on_eviction` applies to a Redis
+        that evicts keys when its memory is full: "warn" logs a warning, and "refuse" raises.
         """
         self._url = store_url(url)
         self.namespace = check_namespace(namespace)
@@ -73,10 +73,13 @@ class Guard:
         payload: object = _NOTHING,
         wait: float = 0.0,
     ) -> KeyEntry:
-        """Return what to `with` or `async with`: the body belongs to the claim that is `first`.
+        """Return an entry for `with` or `async with`.
 
-        `payload` is what the key stands for: a key that was used with another one is a KeyConflict.
-        While another caller runs the body, Busy is raised, after `wait` seconds of waiting for it.
+        The caller whose claim is `first` runs the body.
+
+        `payload` is what the key stands for. A key that was used with another payload raises
+        KeyConflict. While another caller runs the body, this waits for up to `wait` seconds and
+        then raises Busy.
         """
         fingerprint = None if payload is _NOTHING else fingerprint_of(payload)
         kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
@@ -91,7 +94,7 @@ class Guard:
         wait: float = 0.0,
         results: ResultCodec = _PLAIN,
     ) -> KeyEntry:
-        """As `once`, for who has a fingerprint and a codec of results already."""
+        """Return an entry, as `once` does, for callers with a fingerprint and a result codec."""
         place = stored_key(self.namespace, key)
 
         def attempt(owner: str) -> GuardClaim | Guarded:
@@ -119,11 +122,12 @@ class Guard:
         ttl: float | None = _NOTHING,
         wait: float = 0.0,
     ) -> Any:
-        """Make a function run once per key, and give later callers the first one's result.
+        """Make a function run once per key. Later callers get the result of the first call.
 
-        `key` is given the function's arguments and returns a text, unique among the calls of this
-        function; without it equal arguments are one key. `name` is what the function is known by
-        in keys, by default where it is defined: keep it when you move the function.
+        `key` is called with the function's arguments and returns a text that is unique among the
+        calls of this function. Without `key`, calls with equal arguments share one key. `name`
+        identifies the function in keys. By default it is where the function is defined, so keep it
+        when you move it.
         """
         kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
 
@@ -135,15 +139,15 @@ class Guard:
         return decorate if function is None else decorate(function)
 
     def look(self, key: str) -> GuardedKey | None:
-        """Return how a key stands; None if it is not known, or was forgotten."""
+        """Return the state of a key. None if it is not known, or was forgotten."""
         place = stored_key(self.namespace, key)
         found = self.call_ledger(lambda ledger: ledger.get_key(place))
         return None if found is None else found._replace(key=key)
 
     def reset(self, key: str) -> bool:
-        """Forget a key, so that its body may run again; say whether there was one.
+        """Forget a key, so that its body may run again. Return whether the key was known.
 
-        One that somebody holds cannot be forgotten: that is Busy.
+        Raise Busy if a caller holds the key.
         """
         op = ForgetKey(stored_key(self.namespace, key))
         (was_known,) = self.call_ledger(lambda ledger: ledger.apply([op]))
@@ -154,25 +158,25 @@ class Guard:
         return bool(was_known)
 
     def call_ledger(self, act: Callable[[Ledger], T]) -> T:
-        """Do something with the ledger, to its end even if this thread is struck meanwhile."""
+        """Call a function with the ledger, to its end even if this thread is interrupted."""
         return self._threads.run(lambda: act(self.ledger))
 
     def close(self) -> None:
-        """Finish what is under way and close the ledger; the next use opens it again."""
+        """Finish pending jobs and close the ledger. The next use opens it again."""
         clerk, self._threads = self._threads, HelperThreads()
-        # An errand that is still under way would open the ledger again, and nobody would close it.
+        # A job that is still running would open the ledger again, and nothing would close it.
         clerk.close()
         clerk.wait_until_idle()
         self._open.close()
 
     @property
     def url(self) -> str:
-        """The address of the ledger, open or not."""
+        """The address of the ledger, whether open or not."""
         return self._url
 
     @property
     def ledger(self) -> Ledger:
-        """Where the keys are."""
+        """The ledger that contains the keys."""
         return self._open.get().ledger
 
     def _open_ledger(self) -> "_OpenLedger":
@@ -187,9 +191,9 @@ class Guard:
         fingerprint: str | None,
         results: ResultCodec,
     ) -> GuardClaim | Guarded:
-        """Try to take a key, on a thread into which nobody throws."""
+        """Try to take a key, on a thread that cannot be interrupted."""
         opened = self._open.get()
-        # While it is held: how often it was lost must outlive a result that is kept for a moment.
+        # While the key is held. The count of lost attempts must outlive a result with a short ttl.
         kept = None if ttl is None else round(max(ttl, GUARD_TTL_SECONDS) * MICROSECONDS)
         lease = round(self.lease * MICROSECONDS)
         op = AcquireKey(place, owner, resolve_actor(None), fingerprint, lease, kept)
@@ -219,7 +223,7 @@ class Guard:
 
 
 class _OpenLedger:
-    """What a guard has open in one process."""
+    """The open resources of a guard in one process."""
 
     def __init__(self, ledger: Ledger, lease: float) -> None:
         self.ledger = ledger
@@ -232,7 +236,7 @@ class _OpenLedger:
 
 
 def check_ttl(ttl: float | None) -> float | None:
-    """Return how long to keep a key, or say why that cannot be."""
+    """Return how long to keep a key, or raise BadOption."""
     if ttl is not None and not 0 < ttl <= DELAY_SECONDS:
         raise BadOption(
             f"ttl must be more than 0 seconds and at most {DELAY_SECONDS}, or None for ever, "

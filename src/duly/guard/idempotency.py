@@ -1,4 +1,4 @@
-"""Functions that run once per key, and give later callers the first one's result."""
+"""Functions that run once per key. Later callers get the result of the first call."""
 
 import functools
 import inspect
@@ -24,10 +24,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class IdempotentFunction(Protocol[P, R_co]):
-    """A function with the guard around it."""
+    """A function wrapped by a guard."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the body, or return what the first equal call returned."""
+        """Run the function, or return the result of the first equal call."""
         ...
 
     def key_for(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -35,12 +35,12 @@ class IdempotentFunction(Protocol[P, R_co]):
         ...
 
     def reset(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Forget a call, so that the body may run again; say whether it was known."""
+        """Forget a call, so that the function may run again. Return whether it was known."""
         ...
 
 
 class KeyedFunction:
-    """A function, and how its calls are told apart."""
+    """A function, and how its calls map to keys."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class KeyedFunction:
         """Return the key of a call."""
         if self._key is None:
             return key_of(self.name, self._codec, args, kwargs)
-        # A name has no blanks, so that no other name and key make the same.
+        # A name has no blanks, so no other pair of name and key gives the same text.
         return f"{self.name} {self._key(*args, **kwargs)}"
 
     def once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeyEntry:
-        """Return what to enter for a call."""
+        """Return the entry for a call."""
         return self.guard.enter(
             self.key_for(args, kwargs),
             ttl=self._ttl,
@@ -81,17 +81,17 @@ class KeyedFunction:
 
     def _fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         if self._key is None:
-            return None  # Equal keys are equal arguments.
+            return None  # Equal keys mean equal arguments.
         try:
             return self._codec.fingerprint(args, kwargs)
         except PayloadError:
-            return None  # What cannot be stored cannot be compared; the key alone decides.
+            return None  # They cannot be compared, so only the key decides.
 
 
 def _own_name(function: Callable[..., Any]) -> str:
-    """Return where a function is defined, unless others are defined there too."""
-    # Each call of the outer function makes another one, and every lambda has the same name: they
-    # would be given each other's results.
+    """Return where a function is defined. Raise if the name may belong to several functions."""
+    # Each call of the outer function makes a new one, and all lambdas have the same name. Such
+    # functions would get each other's results.
     if "<" in function.__qualname__:
         raise BadOption(
             f"{task_name(function)} may be the name of several functions, which would share keys "
@@ -106,11 +106,11 @@ def run_body(
     end: Callable[[R_co], object],
     returned: list[R_co] | None = None,
 ) -> R_co:
-    """Run a body and say how it ended: whatever is thrown at it once it has returned is too late.
+    """Run a body and report how it ended. An exception after the body has returned is too late.
 
-    An iterator of the interpreter's own calls it, so that what it returns is kept before the next
-    instruction, where an exception from outside strikes. A body that has more to do when its result
-    is there puts that into `returned` itself.
+    A C iterator calls the body, so that its result is saved before the next Python instruction, at
+    which an exception from outside could occur. A body that continues to work after it has a result
+    appends the result to `returned` itself.
     """
     returned = [] if returned is None else returned
     try:
@@ -129,10 +129,13 @@ async def arun_body(
     end: Callable[[R_co], Awaitable[object]],
     end_now: Callable[[R_co], object],
 ) -> R_co:
-    """As `carry_out`, of a coroutine; `end_now` is for who was struck and may have no loop left."""
+    """Run a coroutine as `run_body` does.
+
+    `end_now` is for callers that may have no event loop left.
+    """
     returned: list[R_co] = []
     try:
-        # Nothing strikes between the end of what is awaited and the end of this call.
+        # No exception can occur between the end of the awaited body and the end of this call.
         returned.append(await body())
         await end(returned[0])
     except BaseException:
@@ -143,7 +146,7 @@ async def arun_body(
 
 
 def guard_function(call: KeyedFunction) -> Any:  # noqa: ANN401 - as the function was
-    """Return the function with the guard around it."""
+    """Return the function wrapped by the guard."""
     if inspect.iscoroutinefunction(call.function):
 
         @functools.wraps(call.function)

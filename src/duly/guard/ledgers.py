@@ -1,4 +1,4 @@
-"""From an address to what keeps the keys."""
+"""Opens the ledger for an address."""
 
 from importlib import util
 from typing import Literal
@@ -10,11 +10,11 @@ from duly.store.protocol import Ledger
 from duly.store.store_factory import STORES, open_store
 
 OnEviction = Literal["warn", "refuse"]
-"""What to do about a Redis that evicts keys when its memory is full."""
+"""The reaction to a Redis that evicts keys when its memory is full."""
 
 
 def is_redis(url: str) -> bool:
-    """Say whether an address is that of a Redis, which has keys and letters and no runs."""
+    """Return whether an address is that of a Redis. It stores keys and dead letters but no runs."""
     return url.partition("://")[0] in {"redis", "rediss", "unix"}
 
 

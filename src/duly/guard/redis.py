@@ -1,7 +1,7 @@
-"""Keys of the guard and dead letters in a Redis. Every op is one Lua script, whole or not at all.
+"""Keys and dead letters of a guard in Redis. Every op is one atomic Lua script.
 
-All names in Redis have one hash tag, so that they share a slot: a script may then touch several of
-them, the counter of fences above all, also behind a proxy that spreads keys.
+All names in Redis share one hash tag, and therefore one slot. So a script may use several of them,
+in particular the counter of fences, even through a proxy that distributes keys.
 """
 
 import re
@@ -54,7 +54,7 @@ Call = tuple[str, list[str], list[str | int]]
 
 
 class RedisLedger:
-    """A Redis that keeps keys. One that cannot be reached is an error: no body runs without it."""
+    """A Redis that stores keys. If it is unreachable, calls raise: no body runs without it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RedisLedger:
         clock: Callable[[], int] | None = None,
         on_eviction: Literal["warn", "refuse"] = "warn",
     ) -> None:
-        """Open the Redis at an address; `clock` gives tests another time than Redis's own."""
+        """Open the Redis at an address. `clock` replaces Redis's own time in tests."""
         self.shown_url = shown_address(url)
         self.notices: list[str] = []
         self._clock = clock
@@ -93,14 +93,14 @@ class RedisLedger:
         return f"<ledger at {self.shown_url}>"
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
-        """Write the ops, each whole or not at all, and return their answers, in order."""
+        """Write the ops, each atomically, and return their answers, in order."""
         calls = [_call(op) for op in ops]
         with self._failures():
             answers = [self._run(calls[0])] if len(calls) == 1 else self._run_all(calls)
         return [_answer(op, answer) for op, answer in zip(ops, answers, strict=True)]
 
     def get_key(self, key: str) -> GuardedKey | None:
-        """Return how a key stands."""
+        """Return the state of a key."""
         with self._failures():
             found = self._run(("look", [_name("key", key)], []))
         if found is None:
@@ -112,7 +112,7 @@ class RedisLedger:
         )  # fmt: skip
 
     def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
-        """Return the letters that fit, newest first, as they are while page after page is read."""
+        """Return the matching dead letters, newest first. They may change while pages are read."""
         found: list[DeadLetterRecord] = []
         with self._failures():
             for ids in self._letter_ids(which):
@@ -122,7 +122,7 @@ class RedisLedger:
         return found[: which.limit]
 
     def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
-        """Return letters grouped by engine, task and fingerprint, the largest first."""
+        """Return dead letters grouped by engine, task and fingerprint, the largest group first."""
         groups: dict[tuple[str, ...], DeadLetterGroup] = {}
         with self._failures():
             for ids in self._letter_ids(which):
@@ -134,7 +134,7 @@ class RedisLedger:
         return largest[: which.limit]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
@@ -145,7 +145,7 @@ class RedisLedger:
         return self._scripts[name](keys=keys, args=[self._now(), *arguments])
 
     def _run_all(self, calls: list[Call]) -> list[Any]:
-        """Send many calls at once, each of which stands alone."""
+        """Send many calls at once. Each is independent of the others."""
         pipeline = self._client.pipeline(transaction=False)
         for name, keys, arguments in calls:
             self._scripts[name](keys=keys, args=[self._now(), *arguments], client=pipeline)
@@ -154,7 +154,7 @@ class RedisLedger:
     def _now(self) -> int | str:
         return "" if self._clock is None else self._clock()
 
-    # -- reading letters --
+    # -- reading dead letters --
 
     def _letter_ids(self, which: DeadLetterFilter) -> Iterator[list[str]]:
         if which.id is not None:
@@ -174,12 +174,12 @@ class RedisLedger:
             pipeline.hgetall(_name("letter", letter_id))
         return [_letter(row) for row in pipeline.execute() if row]
 
-    # -- what can go wrong --
+    # -- problems --
 
     def _look_for_risks(self, on_eviction: str) -> None:
         facts: Any = {}
         with self._failures(), suppress(ResponseError):
-            # Some do not let everybody ask.
+            # Some servers do not allow every user to call INFO.
             facts = self._client.info()
         policy = facts.get("maxmemory_policy")
         if policy is None and on_eviction == "refuse":
@@ -208,8 +208,8 @@ class RedisLedger:
         except RedisError as error:
             raise self._translated(error) from error
         except BaseException:
-            # A time limit, say, that struck between a question and its answer: on this connection
-            # the next one to ask would be given that answer.
+            # For example, a time limit that expired between a request and its response. The next
+            # request on this connection would receive that response.
             self._client.connection_pool.disconnect()
             raise
 
@@ -222,10 +222,10 @@ class RedisLedger:
 
 
 def translate_error(error: RedisError, place: str, words: str) -> StoreError:
-    """Return duly's error for one of the driver's.
+    """Return duly's error for an error of the driver.
 
-    The driver takes a code that it knows off the words; a server before version 7 puts the code of
-    an error in a script into their midst.
+    The driver removes an error code that it knows from the message. A server before version 7 puts
+    the code of an error in a script into the middle of the message.
     """
     names = redis.exceptions
     refusals = (names.AuthenticationError, names.AuthorizationError, names.NoPermissionError)
@@ -255,11 +255,11 @@ def translate_error(error: RedisError, place: str, words: str) -> StoreError:
 
 
 def _options(url: str, shown_url: str) -> dict[str, Any]:
-    """Return how to connect: what the address says, and what has to be."""
+    """Return the connection options: those of the address, and the required ones."""
     try:
         given: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call] # it has no types
     except ValueError:
-        # The driver's own words may repeat a password that has special characters.
+        # The driver's message may repeat a password that contains special characters.
         raise StoreRefused(
             f"the address {shown_url} cannot be read; write it as "
             f"redis://user:password@host:port/number, with %-codes for special characters"
@@ -270,7 +270,7 @@ def _options(url: str, shown_url: str) -> dict[str, Any]:
     }
     if "path" not in given:
         defaults["socket_keepalive"] = True
-    # Not all ops may be said twice, so whoever knows what it says tries again.
+    # Some ops must not be repeated blindly, so callers that know the op retry.
     has_to_be = {"decode_responses": True, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
     return defaults | given | has_to_be
 
@@ -280,7 +280,7 @@ def _script(name: str) -> str:
 
 
 def _name(what: str, text: str) -> str:
-    """Return the name in Redis of a key or a letter, which shows nothing that a user wrote."""
+    """Return the name of a key or a dead letter in Redis, which reveals no text of a user."""
     return f"{_NAMES}:{what}:{sha256(text.encode()).hexdigest()}"
 
 
@@ -319,7 +319,7 @@ def _answer(op: GuardOp, answer: Any) -> Any:  # noqa: ANN401 - the op says whic
 
 
 def _or(value: Any) -> Any:  # noqa: ANN401 - a text or a number
-    """Return an argument of a script, which has no None."""
+    """Return an argument of a script. Scripts have no None."""
     return "" if value is None else value
 
 
@@ -342,7 +342,7 @@ def _letter(row: dict[str, str]) -> DeadLetterRecord:
 
 
 def _add_to_group(group: DeadLetterGroup | None, letter: DeadLetterRecord) -> DeadLetterGroup:
-    """Return a group with one letter more; letters come newest first."""
+    """Return a group with one more dead letter. They come newest first."""
     at = letter.created_at
     if group is None:
         return DeadLetterGroup(

@@ -11,7 +11,7 @@ from duly.store.protocol import Ledger
 
 
 class KeyRenewer:
-    """Renews until it is closed; its thread begins with the first key."""
+    """Renews leases until it is closed. Its thread starts with the first key."""
 
     def __init__(self, ledger: Ledger, *, lease: float, margin: float) -> None:
         self._ledger = ledger
@@ -24,7 +24,7 @@ class KeyRenewer:
         )
 
     def add(self, hold: KeyLease) -> None:
-        """Renew a key from now on."""
+        """Start renewing a key."""
         with self._turn:
             self._key_leases[hold.owner] = hold
             if not self._is_beating:
@@ -32,12 +32,12 @@ class KeyRenewer:
                 self._keepalive.start()
 
     def drop(self, hold: KeyLease) -> None:
-        """Renew a key no longer."""
+        """Stop renewing a key."""
         with self._turn:
             self._key_leases.pop(hold.owner, None)
 
     def beat(self, worker_ids: list[str]) -> set[str]:
-        """Renew all keys; return the owners of those that are still theirs."""
+        """Renew all keys. Return the owners that still hold theirs."""
         with self._turn:
             known = map(self._key_leases.get, worker_ids)
             holds = [hold for hold in known if hold is not None]

@@ -1,4 +1,4 @@
-"""The part of a ledger that letters need, and one of which each call is asked of a clerk."""
+"""The part of a ledger that dead letters need, and one that makes its calls on a thread."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class DeadLetterLedger(Protocol):
-    """What letters need of a ledger."""
+    """The part of a ledger that dead letters need."""
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]: ...
     def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]: ...
@@ -19,25 +19,25 @@ class DeadLetterLedger(Protocol):
 
 
 class LedgerCall(Protocol):
-    """Does something with the ledger."""
+    """Calls a function with the ledger."""
 
     def __call__(self, act: Callable[[Ledger], T], /) -> T: ...
 
 
 class ThreadedLedger:
-    """A ledger for letters, behind who is asked."""
+    """A ledger for dead letters that makes every call through a function."""
 
     def __init__(self, ask: LedgerCall) -> None:
         self._call = ask
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
-        """Write the ops, each whole or not at all, and return their answers, in order."""
+        """Write the ops, each atomically, and return their answers, in order."""
         return self._call(lambda ledger: ledger.apply(ops))
 
     def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
-        """Return the letters that fit, newest first."""
+        """Return the matching dead letters, newest first."""
         return self._call(lambda ledger: ledger.list_dead_letters(which))
 
     def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
-        """Return the letters that fit, by what they have in common."""
+        """Return the matching dead letters, grouped by what they have in common."""
         return self._call(lambda ledger: ledger.list_dead_letter_groups(which))

@@ -1,9 +1,9 @@
-"""Does what a guard has to say to its ledger, on threads into which nobody throws exceptions.
+"""Runs a guard's calls to its ledger on threads that cannot be interrupted.
 
-Engines end a body that takes too long by throwing an exception into its thread, from a signal's
-handler or through the interpreter. It strikes at any instruction: in the midst of a commit, or when
-a key was taken and nobody knows of it yet. So callers only hand their errands over, which no
-instruction of Python's is part of, and wait.
+Engines end a body that takes too long by throwing an exception into its thread, from a signal
+handler or through the interpreter. The exception can occur at any instruction: during a commit, or
+right after a key was taken and before any code knows about it. So callers only submit a job, which
+involves no Python instruction that could be interrupted, and wait.
 """
 
 import os
@@ -20,21 +20,21 @@ from duly.store.task_connection import BODY
 T = TypeVar("T")
 
 _IDLE = 8
-"""How many threads are kept that have nothing to do."""
+"""How many idle threads are kept."""
 _LINGER_SECONDS = 5.0
-"""How long who was struck waits for the end of its errand: its process may end right after."""
+"""How long an interrupted caller waits for its job. Its process may end right afterwards."""
 
 _LOOK_SECONDS = 0.001
 
 
 class HelperRunnable(Protocol):
-    """What a clerk takes in hand: an errand, or the tie of a claim that is gone."""
+    """Runs on a helper thread: a job, or the finalizer of a claim that was garbage-collected."""
 
     def run(self) -> None: ...
 
 
 class HelperJob:
-    """Something that is done once, to its end, whatever becomes of who asks for it."""
+    """A function that is called once, to its end, even if its caller is gone."""
 
     __slots__ = ("_act", "_begun", "_body", "_ended", "answer", "error", "has_ended")
 
@@ -49,39 +49,39 @@ class HelperJob:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it, unless somebody does or has."""
+        """Run the function, unless a thread runs or has run it."""
         if self.try_begin():
-            # A store tells the body that has its lock from those that may wait for it.
+            # A store must know which body holds its lock.
             BODY.set(self._body)
             try:
                 self.answer = self._act()
-            except BaseException as error:  # noqa: BLE001 - handed to who waits for it
+            except BaseException as error:  # noqa: BLE001 - passed to the waiting caller
                 self.error = error
             self.has_ended = True
             self._ended.release()
 
     def try_begin(self) -> bool:
-        """Have nobody else begin it; say whether nobody has."""
+        """Prevent other threads from starting the job. Return False if it has already started."""
         return self._begun.acquire(blocking=False)
 
     def wait(self) -> None:
         """Wait for its end."""
-        # Nothing strikes between taking such a lock and giving it back to the next who waits.
+        # No exception can occur between taking such a lock and releasing it to the next waiter.
         with self._ended:
             pass
 
     def wait_briefly(self, seconds: float) -> None:
-        """Wait for its end, but not for ever."""
-        # Looks instead of taking the lock for a time: whoever is struck between taking it and
-        # giving it back would leave the others waiting.
+        """Wait for its end, for a limited time."""
+        # Polls instead of taking the lock with a timeout. A caller that is interrupted between
+        # taking the lock and releasing it would leave the other callers waiting.
         until = monotonic() + seconds
         while not self.has_ended and monotonic() < until:
             time.sleep(_LOOK_SECONDS)
 
-    def result(self) -> Any:  # noqa: ANN401 - what it came to
-        """Wait for what it came to."""
+    def result(self) -> Any:  # noqa: ANN401 - any result
+        """Wait for the result and return it, or raise its error."""
         self.wait()
-        # An error knows the frames it came by, and those know this.
+        # Breaks a reference cycle: the error refers to frames, and these refer to this job.
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -89,14 +89,14 @@ class HelperJob:
 
 
 class HelperThreads:
-    """Threads that begin with the first errand. There is always one more than errands under way."""
+    """Threads that start with the first job. There is always one more than running jobs."""
 
     def __init__(self) -> None:
         self.reset_after_fork()
         _instances.add(self)
 
     def reset_after_fork(self) -> None:
-        """Forget all threads, as a forked child does, which has none of them."""
+        """Forget all threads. A forked child has none of them."""
         self.inbox: SimpleQueue[HelperRunnable | None] = SimpleQueue()
         self._mutex = threading.Lock()
         self._threads = 0
@@ -104,47 +104,48 @@ class HelperThreads:
         self._is_closed = False
 
     def run(self, act: Callable[[], T]) -> T:
-        """Do something and return what it comes to; it is done even if its caller is struck."""
+        """Call a function and return its result. It completes even if its caller is interrupted."""
         errand = HelperJob(act)
         try:
             self.submit(errand)
             result: T = errand.result()
         except BaseException:
             if not errand.has_ended:
-                # Struck. It may not have been given yet; given twice it is done once.
+                # The caller was interrupted, perhaps before it submitted the job. A job runs only
+                # once.
                 self.ensure_done(errand)
             raise
         return result
 
     def ensure_done(self, errand: HelperJob) -> None:
-        """Have an errand done whose caller was struck, and wait for its end for a while."""
+        """Run the job of a caller that was interrupted, and wait for its end for a while."""
         self.submit(errand)
         errand.wait_briefly(_LINGER_SECONDS)
 
     def submit(self, errand: HelperRunnable) -> None:
-        """Have an errand done."""
+        """Run a job on a helper thread, or in this thread if none can start."""
         if not self.ensure_thread():
             errand.run()
             return
         self.inbox.put(errand)
         if self._is_closed:
-            errand.run()  # The threads may have gone meanwhile; it is done once.
+            errand.run()  # The threads may have ended meanwhile. The job runs only once.
 
     def ensure_thread(self) -> bool:
-        """See to it that somebody looks into the inbox; say whether that can be."""
+        """Make sure that a thread reads the inbox. Return False if that is impossible."""
         return not self._is_closed and (self._threads > 0 or self._start())
 
     def close(self) -> None:
-        """Let the threads end when they have nothing to do; who comes later is on its own."""
+        """Let the threads end when they are idle. Later jobs run in the thread of their caller."""
         self._is_closed = True
         self.inbox.put(None)
 
     def wait_until_idle(self) -> None:
-        """Wait until the errands given before `close` have ended, but only for a few seconds."""
+        """Wait for up to a few seconds until the jobs submitted before `close` have ended."""
         until = monotonic() + _LINGER_SECONDS
         while monotonic() < until:
             with self._mutex:
-                # A thread that has just begun is not counted; its errand is still in the inbox.
+                # A thread that has just started is not counted, but its job is still in the inbox.
                 if self._threads == 0 and self.inbox.qsize() <= 1:
                     return
             time.sleep(_LOOK_SECONDS)
@@ -152,7 +153,7 @@ class HelperThreads:
     def _start(self) -> bool:
         try:
             threading.Thread(target=self._serve, name="duly-clerk", daemon=True).start()
-        except RuntimeError:  # The interpreter ends, and starts no more threads.
+        except RuntimeError:  # The interpreter is ending, and starts no more threads.
             return False
         return True
 
@@ -170,7 +171,7 @@ class HelperThreads:
             if is_last:
                 self._start()
             errand.run()
-            # Kept until the next one comes, it would keep a claim alive that nobody has.
+            # If it were kept until the next job, it would keep an unused claim alive.
             errand = None
             with self._mutex:
                 if self._idle >= _IDLE:

@@ -1,4 +1,4 @@
-"""A lock in hand: renewed in the background until it is released or lost."""
+"""A held lock, which is renewed in the background until it is released or lost."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from duly.locks.ownership import Ownership
 
 
 class HeldLock:
-    """A lock in hand."""
+    """A held lock."""
 
     def __init__(
         self,
@@ -20,10 +20,10 @@ class HeldLock:
         sent_at: float,
         on_lost: Callable[["HeldLock"], None] | None,
     ) -> None:
-        """Renew from now on what was asked for at `sent_at`."""
+        """Start renewing a lock that was requested at `sent_at`."""
         self.name = ownership.name
         self.fence = ownership.fence
-        """A number that only grows: a store that refuses smaller ones is safe from late holders."""
+        """A number that grows with every holder. Pass it to stores that refuse smaller numbers."""
         self.lost = threading.Event()
         """Set when the lock could not be renewed in time."""
         self._ownership = ownership
@@ -45,17 +45,17 @@ class HeldLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody else can hold it, as far as can be known here."""
+        """True if, as far as is known here, no other caller can hold the lock."""
         is_ours = not self._released and not self.lost.is_set() and self._is_of_this_process()
         return is_ours and monotonic() < self._deadline
 
     def check(self) -> None:
-        """Raise LockLost unless the lock is surely held."""
+        """Raise LockLost unless the lock is certainly held."""
         if not self.is_held:
             raise LockLost(self.name, self.fence)
 
     def release(self) -> bool:
-        """Let go; say whether it was still ours."""
+        """Release the lock. Return whether this process still held it."""
         if self._released or not self._is_of_this_process():
             return False
         self._released = True
@@ -72,7 +72,7 @@ class HeldLock:
         self.release()
 
     def _is_of_this_process(self) -> bool:
-        """Say whether we are no forked child: what a parent holds is not its own."""
+        """Return False in a forked child, which does not hold its parent's locks."""
         return self._pid == os.getpid()
 
     def _renewed(self, deadline: float) -> None:
@@ -92,14 +92,14 @@ class HeldLock:
 
 
 class _LockHeartbeat:
-    """What the keepalive beats with: its only member is the owner of one lock."""
+    """The heartbeat writer of one lock, whose only member is the lock's owner."""
 
     def __init__(self, ownership: Ownership, failed: Callable[[], None]) -> None:
         self._ownership = ownership
         self._failed = failed
 
     def beat(self, worker_ids: list[str]) -> set[str]:
-        """Renew; return the owner if it still is that."""
+        """Renew the lock. Return the owner if it still holds the lock."""
         try:
             is_ours = self._ownership.renew()
         except (StoreError, OSError):

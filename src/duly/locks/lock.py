@@ -1,4 +1,4 @@
-"""Waiting for a lock, and entering it."""
+"""Waits for a lock and enters it."""
 
 import asyncio
 import enum
@@ -26,7 +26,7 @@ _LONGEST_PAUSE = 0.25
 
 
 class _DefaultTimeout(enum.Enum):
-    """A timeout that was not given, where None is one that has no end."""
+    """Marks a timeout that was not passed, since None means no timeout."""
 
     OWN = enum.auto()
 
@@ -37,22 +37,22 @@ Caller = asyncio.Task[object] | threading.Thread
 
 
 class LockHolders:
-    """Who in this process holds which locks; neither holders nor locks live longer for it."""
+    """Which callers in this process hold which locks. It keeps neither of them alive."""
 
     def __init__(self) -> None:
         self._held: WeakKeyDictionary[Caller, WeakSet[HeldLock]] = WeakKeyDictionary()
 
     def note(self, held: HeldLock, caller: Caller) -> None:
-        """Remember who took a lock."""
+        """Record which caller took a lock."""
         self._held.setdefault(caller, WeakSet()).add(held)
 
     def has(self, name: str, caller: Caller) -> bool:
-        """Say whether a lock is in the hands of who asks."""
+        """Return whether this caller holds a lock."""
         return any(held.name == name and held.is_held for held in self._held.get(caller, ()))
 
 
 class Lock:
-    """A named lock; `with` it, or `acquire` it."""
+    """A named lock, for `with` or `acquire`."""
 
     def __init__(
         self,
@@ -64,7 +64,10 @@ class Lock:
         timeout: float | None = None,
         on_lost: Callable[[HeldLock], None] | None = None,
     ) -> None:
-        """Name it. `timeout` bounds how long entering waits: None is for ever, 0 not at all."""
+        """Set up the lock.
+
+        `timeout` is how long to wait for it: None is forever, 0 is not at all.
+        """
         self._app = host
         self._holders = holders
         self.name = check_name("lock", name)
@@ -72,7 +75,7 @@ class Lock:
         self._timeout = timeout
         self._on_lost = on_lost
         self._entered: list[tuple[Caller, HeldLock]] = []
-        """What the `with` statements under way have to leave again."""
+        """The held locks that the active `with` statements must release."""
 
     def try_acquire(self) -> HeldLock | None:
         """Take the lock if it is free."""
@@ -80,7 +83,7 @@ class Lock:
         return found if isinstance(found, HeldLock) else None
 
     def acquire(self, timeout: float | _DefaultTimeout | None = _OWN) -> HeldLock:
-        """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
+        """Take the lock. Wait up to `timeout` seconds, then raise LockBusy."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while isinstance(found := self._try(owner, caller), Locked):
@@ -90,7 +93,7 @@ class Lock:
 
     async def aacquire(
         self,
-        timeout: float | _DefaultTimeout | None = _OWN,  # noqa: ASYNC109 - ours
+        timeout: float | _DefaultTimeout | None = _OWN,  # noqa: ASYNC109 - the lock's own
     ) -> HeldLock:
         """Take the lock without blocking the event loop."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
@@ -120,9 +123,9 @@ class Lock:
         await run_in_thread(self._leave().release)
 
     def _leave(self) -> HeldLock:
-        """Return what the caller entered last, or what somebody did who has another leave it.
+        """Return the lock that this caller, or else any caller, entered last.
 
-        The halves of a fixture or of a dependency that yields may run in two threads or tasks.
+        The two halves of a fixture or of a dependency with `yield` may run in two threads or tasks.
         """
         caller = _caller()
         own = [entry for entry in self._entered if entry[0] is caller]
@@ -132,7 +135,8 @@ class Lock:
 
     def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
         store = self._app.store
-        # Were a timeout to strike in here, a lock that nobody knows of would be renewed for ever.
+        # Without this, a timeout could leave a lock that no code knows about and that is renewed
+        # forever.
         with defer_interrupts():
             sent_at = monotonic()
             taken = acquire_ownership(store, self.name, owner, ttl=self._ttl)
@@ -147,14 +151,17 @@ class Lock:
         return float("inf") if seconds is None else monotonic() + seconds
 
     def _pause(self, pause: float, until: float, found: Locked, caller: Caller) -> float:
-        """Return how long to wait before the next try, or say that there is no use or no time."""
+        """Return how long to wait before the next try.
+
+        Raise if waiting is useless or time is up.
+        """
         if self._holders.has(self.name, caller):
             kind = "thread" if isinstance(caller, threading.Thread) else "task"
             raise LockBusy(self.name, f"this very {kind}, which would wait for itself", None)
         left = until - monotonic()
         if left <= 0:
             raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
-        # Whoever holds it may be gone: then it is free when its time is over, and not before.
+        # If the holder has died, the lock is free when its time is over, and not before.
         grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
         return min(left, max(grown, _SHORTEST_PAUSE))
 
@@ -165,7 +172,7 @@ def _release_lock(tried: HeldLock | Locked) -> None:
 
 
 def _caller() -> Caller:
-    """Return who is calling: a task, or else a thread, as in a callback of the event loop."""
+    """Return the caller: an asyncio task, or else a thread, as in a callback of the event loop."""
     with suppress(RuntimeError):
         task = asyncio.current_task()
         if task is not None:

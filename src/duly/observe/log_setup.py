@@ -15,13 +15,13 @@ _INDENT = "    "
 
 
 class LineFormatter(logging.Formatter):
-    """One line per entry, which no text in it can end; a traceback follows, indented."""
+    """One line per entry, which no text in it can end. A traceback follows, indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and what follows it: what is indented cannot be taken for a line."""
+        """Return the line and the indented lines after it, which cannot be mistaken for entries."""
         record.message = record.getMessage()
         record.asctime = self.formatTime(record)
         lines = [clean(self.formatMessage(record))]
@@ -44,14 +44,14 @@ def set_up_logging(level: str, form: str) -> None:
 
 
 def set_up_inherited_logging() -> None:
-    """Log as the process does that started this one."""
+    """Log in the same way as the parent process."""
     set_up_logging(os.environ.get(LEVEL) or "INFO", os.environ.get(FORMAT) or "text")
 
 
 def write_failure(error: DulyError, explained: str) -> None:
-    """Write why a process cannot start: for people in full, or as one line of JSON.
+    """Write why a process cannot start: in full for people, or as one line of JSON.
 
-    If that cannot be written, the exit status still tells.
+    If that cannot be written, the exit status still shows the failure.
     """
     if os.environ.get(FORMAT) == "json":
         record = logging.makeLogRecord(

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, read from the store when they are asked for.
+"""Metrics for Prometheus, read from the store when they are requested.
 
-Whatever the number of workers, each asked process tells the same: one is enough. The names and
-what they count are in docs/how-to/monitoring.md.
+Every process of a deployment returns the same values, so one target is enough. The names and what
+they count are in docs/how-to/monitoring.md.
 """
 
 from collections import Counter
@@ -30,24 +30,24 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class StoreProvider(Protocol):
-    """An application, of which only the open store is needed."""
+    """The part of an application that metrics need: its open store."""
 
     @property
     def store(self) -> Inspector: ...
 
 
 class DulyCollector(Collector):
-    """To be registered: `REGISTRY.register(DulyCollector(app))`."""
+    """A collector to register: `REGISTRY.register(DulyCollector(app))`."""
 
     def __init__(self, app: StoreProvider) -> None:
         self._app = app
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand, since registering must not open the database."""
+        """Return no metrics, since registering must not open the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Read everything anew."""
+        """Read all metrics from the store."""
         store = self._app.store
         ends = store.count_ends_of_tasks(0)
         yield _runs(ends)
@@ -61,7 +61,7 @@ class DulyCollector(Collector):
 
 
 def exposition(app: StoreProvider) -> bytes:
-    """Return all metrics in the text that Prometheus reads."""
+    """Return all metrics in the text format of Prometheus."""
     registry = CollectorRegistry()
     registry.register(DulyCollector(app))
     return generate_latest(registry)
@@ -130,7 +130,7 @@ def _histogram(
 
 
 def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
-    """Yield how full queues are; those that runs have ended in are 0 while they are empty."""
+    """Yield the depth of queues, including empty queues if any of their runs has ended."""
     depth = GaugeMetricFamily(
         "duly_queue_depth", "Runs that have not ended, counted to 10001.", labels=["queue", "state"]
     )
@@ -167,7 +167,7 @@ def _dead(store: Inspector) -> Metric:
 
 def _workers(store: Inspector) -> Metric:
     found = GaugeMetricFamily("duly_workers", "Workers that are live.", labels=["queues"])
-    # Where all are gone there is a zero, so that alerts see it.
+    # If all workers are gone, report a zero, so that alerts see it.
     sums: dict[str, int] = {}
     for worker in store.list_workers():
         served = ServedQueues.read(worker.queues).shown()

@@ -1,4 +1,4 @@
-"""The runs that a body waits for in `gather`: enqueued once, and what they came to."""
+"""The child runs that a body waits for in `gather`: enqueued once, and their results."""
 
 import json
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ class TaskCall(Protocol):
 
 
 def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[str]:
-    """Enqueue each call once, however often this is tried: its key says which it is.
+    """Enqueue each call once, however often this is repeated. The key identifies the child.
 
-    So it is until a day after a child's end, when its key is free again: whoever tries this later,
-    and never noted who the children are, enqueues it anew.
+    The key becomes free a day after the child's end. A later attempt that has no record of the
+    children enqueues them again.
     """
     ops = []
-    # Long enough for an attempt that died before it could note who its children are; kept for ever,
-    # they would be too.
+    # Long enough for an attempt that died before it recorded its children. A key without end would
+    # keep the children forever too.
     ttl = KEY_TTL_SECONDS * MICROSECONDS
     for number, call in enumerate(calls):
         op = call.op
@@ -57,13 +57,13 @@ def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) 
 
 
 def _codec_of(context: RunContext, task: str) -> Codec | None:
-    """Return what stores the results of a task; None if that is not known here."""
+    """Return the codec for the results of a task, or None if the task is not known here."""
     found = context.definition_of(task)
     return None if found is None else found.codec
 
 
 def _child_key(run_id: str, name: str, number: int) -> str:
-    """Return what tells one child from all others, however long the name of its gather is."""
+    """Return a unique key for one child, however long the name of its gather is."""
     key = f"{run_id} {name} {number}"
     if len(key.encode()) <= KEY_BYTES:
         return key
@@ -71,7 +71,7 @@ def _child_key(run_id: str, name: str, number: int) -> str:
 
 
 def get_succeeded_child(store: Store, run_id: str) -> RunRecord:
-    """Return a child that has succeeded; RunFailed if it has not."""
+    """Return a child that has succeeded. Raise RunFailed if it has not."""
     run = store.get_run(run_id)
     if run is None or run.state != State.SUCCEEDED:
         state = "gone" if run is None else run.state
@@ -82,7 +82,7 @@ def get_succeeded_child(store: Store, run_id: str) -> RunRecord:
 
 
 def decode_child_result(context: RunContext, run: RunRecord) -> Any:  # noqa: ANN401 - any result
-    """Return what a child came to, as its task's annotation says."""
+    """Return the result of a child, decoded according to its task's annotation."""
     codec = _codec_of(context, run.task)
     if codec is not None:
         return codec.decode_result(run.result)
@@ -92,10 +92,10 @@ def decode_child_result(context: RunContext, run: RunRecord) -> Any:  # noqa: AN
 def encode_child_results(
     context: RunContext, ends: list[RunRecord], results: list[Any]
 ) -> str | None:
-    """Return the results of children as one text, so that they outlive those.
+    """Return the results of children as one text, so that they outlive the children.
 
-    None if they are too much for that, of classes, or for nobody to read in the store: an attempt
-    that comes here again asks the children for them.
+    Return None if they are too large, contain objects of classes, or must be stored encrypted. A
+    later attempt then reads them from the children again.
     """
     codecs = {run.task: _codec_of(context, run.task) for run in ends}
     if not all(codec is None or isinstance(codec, CallCodec) for codec in codecs.values()):
@@ -107,7 +107,7 @@ def encode_child_results(
 
 
 def have_ended(store: Store, run_ids: list[str]) -> bool:
-    """Say whether none of these runs is live."""
+    """Return whether none of these runs is live."""
     live = {State.QUEUED, State.RUNNING}
     for begin in range(0, len(run_ids), ENQUEUE_BATCH):
         states = store.get_states(run_ids[begin : begin + ENQUEUE_BATCH])

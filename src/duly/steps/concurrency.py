@@ -1,4 +1,4 @@
-"""The steps beside which others of the same body run, on its loop or in other threads."""
+"""Steps that run concurrently in one body, on its event loop or in other threads."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,14 +15,14 @@ from duly.store.task_connection import BODY
 R = TypeVar("R")
 
 _enclosing_steps: ContextVar[tuple[OpenStep, ...]] = ContextVar("duly_steps_around", default=())
-"""The steps in which the code that runs just now lies."""
+"""The steps that contain the code that is running."""
 
 
 @contextmanager
 def open_task_step(context: RunContext, name: str) -> Iterator[None]:
-    """Let who waits beside a step of a coroutine, or ends the body, know of it.
+    """Register an open step of a coroutine, so that other waits and the end of the body see it.
 
-    None begins once the body is to be left.
+    No step starts once the body is about to be left.
     """
     if context.leaving_error is not None:
         raise context.leaving_error
@@ -31,10 +31,10 @@ def open_task_step(context: RunContext, name: str) -> Iterator[None]:
 
 
 def open_thread_step(context: RunContext, name: str) -> AbstractContextManager[None]:
-    """As `open_task_step`, for one of a thread.
+    """Register an open step of a thread; see `open_task_step`.
 
-    One in the body's own thread has ended when the body has. Whoever strikes that thread could
-    strike between the step's beginning and the place that takes note of its end.
+    A step in the body's own thread needs no record: it has ended when the body has. That thread
+    could also be interrupted between the start of the step and the code that records its end.
     """
     return nullcontext() if is_interruptible() else _opened(context, name, None)
 
@@ -43,7 +43,8 @@ def open_thread_step(context: RunContext, name: str) -> AbstractContextManager[N
 def _opened(context: RunContext, name: str, task: "asyncio.Task[Any] | None") -> Iterator[None]:
     around, step, steps = _enclosing_steps.get(), OpenStep(name, task), context.open_steps
     steps.add(step)
-    # Looked at behind that, as who ends the body looks for steps behind saying so.
+    # Checked after adding the step. The code that ends the body checks in the opposite order, so
+    # one of the two always sees the other.
     if context.has_ended and not steps.has_any(around):
         steps.remove(step)
         raise NoCurrentRun(
@@ -55,14 +56,14 @@ def _opened(context: RunContext, name: str, task: "asyncio.Task[Any] | None") ->
         yield
     finally:
         steps.remove(step)
-        with suppress(ValueError):  # It is no longer its context: the coroutine is being removed.
+        with suppress(ValueError):  # Its context was replaced: the coroutine is being removed.
             _enclosing_steps.reset(token)
 
 
 async def wait_for_open_steps(context: RunContext) -> None:
-    """Let the steps beside this place end, before the body is left and the claim let go of.
+    """Wait until concurrent steps have ended, before the body is left and its claim is released.
 
-    Those around it are about to be left too: nobody waits for them.
+    The steps around this place are about to be left too, so they are not waited for.
     """
     steps = context.open_steps
     steps.leave(_enclosing_steps.get())
@@ -71,7 +72,7 @@ async def wait_for_open_steps(context: RunContext) -> None:
 
 
 async def run_isolated(act: Callable[[], R]) -> R:
-    """Do on a thread what the rest of the body, on its loop, has no part in."""
+    """Run a function on a thread, separately from the rest of the body on its event loop."""
 
     def alone() -> R:
         BODY.set(object())
@@ -81,11 +82,11 @@ async def run_isolated(act: Callable[[], R]) -> R:
 
 
 async def run_to_completion(act: Callable[[], R]) -> R:
-    """Do something on a thread, to its end: who is cancelled meanwhile waits for that first.
+    """Run a function on a thread to its end, even if the caller is cancelled meanwhile.
 
-    A claim is let go of only when all of its body has ended, and no thread can be broken off.
+    A claim is released only when all of its body has ended, and a thread cannot be cancelled.
     """
-    # No task: one would be cancelled, like all others, by whoever ends the loop.
+    # Not an asyncio task, since code that ends the event loop cancels all of those.
     work = asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
     is_cancelled = False
     while not work.done():
@@ -100,7 +101,10 @@ async def run_to_completion(act: Callable[[], R]) -> R:
 
 
 async def run_off_loop(context: RunContext, act: Callable[[], R]) -> R:
-    """Do what may have to wait; what joins a transaction is done by the thread that has it open."""
+    """Run a function that may block.
+
+    Inside a transaction, run it on the transaction's own thread.
+    """
     if context.joined(context.store) is not None:
         return act()
     return await run_to_completion(act)

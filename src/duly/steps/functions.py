@@ -1,9 +1,9 @@
-"""Steps: parts of a body that run once, and what a body waits for without a worker.
+"""Steps: parts of a task that run once, and waits that need no worker.
 
-What a step came to is recorded under its name. An attempt that comes to it again, after a crash, a
-retry or a redrive, gets what is on record and goes on. A body that sleeps, or waits for an event or
-for child runs, leaves its worker: the run goes back to the queue and begins again when it is time,
-passing over all that is done.
+The result of a step is recorded under its name. An attempt that reaches the step again, after a
+crash or a retry, gets the recorded result and continues. A task that sleeps, or waits for an event
+or for child runs, leaves its worker. The run returns to the queue, and later starts again from the
+top, skipping everything that is done.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ R = TypeVar("R")
 
 
 class _EnclosingStep(NamedTuple):
-    """The step, or the gather, in which the code that runs just now lies."""
+    """The innermost step or gather that contains the code that is running."""
 
     name: str | None
     holds: str | None
-    """That one of all around it which must not begin twice."""
+    """The name of the enclosing step that must not start twice, if there is one."""
 
 
 _NO_STEP = _EnclosingStep(None, None)
@@ -63,11 +63,11 @@ def step(
     on_crash: str = "rerun",
     **kwargs: Any,  # noqa: ANN401
 ) -> R:
-    """Run a function once in the life of this run, and return what it returned then.
+    """Run a function once in the life of this run, and return its result.
 
-    With `transaction` what it writes through `current().connection` and its record are one commit.
-    With `on_crash="hold"` it is never begun twice: if an attempt vanished in the midst of it, the
-    run ends `interrupted`, and waits for a person.
+    With `transaction`, everything it writes through `current().connection` commits together with
+    the record of the step. With `on_crash="hold"` it never starts twice: if an attempt is lost
+    during the step, the run ends `interrupted` and waits for a person.
     """
     if inspect.iscoroutinefunction(function):
         raise BadOption(f"step {name!r} is a coroutine function: await astep(…), not step(…)")
@@ -91,7 +91,7 @@ async def astep(
     on_crash: str = "rerun",
     **kwargs: Any,  # noqa: ANN401
 ) -> R:
-    """As `step`, in an `async def` task; with `transaction` a plain function has its own thread."""
+    """Run a `step` in an `async def` task. With `transaction`, a thread runs a plain function."""
     context = current()
     with open_task_step(context, name):
         try:
@@ -125,7 +125,7 @@ async def _astep(
     try:
         is_done = await run_off_loop(context, found.begin)
     except asyncio.CancelledError:
-        with suppress(DulyError):  # On record it would be taken for one that vanished.
+        with suppress(DulyError):  # Its record would look like a lost attempt.
             await run_off_loop(context, found.withdraw)
         raise
     if is_done:
@@ -138,21 +138,21 @@ async def _astep(
 
 
 def sleep(name: str, seconds: float | timedelta) -> None:
-    """Let the run sleep; it needs no worker meanwhile."""
+    """Let the run sleep. It needs no worker meanwhile."""
     _wait(name, _sleep, name, _microseconds("a sleep", seconds))
 
 
 async def asleep(name: str, seconds: float | timedelta) -> None:
-    """As `sleep`, in an `async def` task."""
+    """Let the run sleep, in an `async def` task; see `sleep`."""
     await _wait_async(name, _sleep, name, _microseconds("a sleep", seconds))
 
 
 def wait_for(
     event: str, timeout: float | timedelta | None = None, *, name: str | None = None
 ) -> Any:  # noqa: ANN401 - what was sent
-    """Wait for an event and return what was sent with it; TimeoutError if it did not come in time.
+    """Wait for an event and return its payload. Raise TimeoutError if it does not come in time.
 
-    The run needs no worker meanwhile. `name` is the step's, where one event is awaited twice.
+    The run needs no worker meanwhile. Pass a step `name` to wait for one event more than once.
     """
     return _wait(event, _wait_for_event, event, timeout, name)
 
@@ -163,27 +163,27 @@ async def await_for(
     *,
     name: str | None = None,
 ) -> Any:  # noqa: ANN401 - what was sent
-    """As `wait_for`, in an `async def` task."""
+    """Wait for an event in an `async def` task; see `wait_for`."""
     return await _wait_async(event, _wait_for_event, event, timeout, name)
 
 
 def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     """Enqueue calls, wait until all have ended, and return their results in order.
 
-    RunFailed if one of them did not succeed. The run needs no worker meanwhile.
+    Raise RunFailed if one of them did not succeed. The run needs no worker meanwhile.
     """
     return _wait(name, _gather, calls, name)
 
 
 async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
-    """As `gather`, in an `async def` task."""
+    """Enqueue calls and wait for them in an `async def` task; see `gather`."""
     return await _wait_async(name, _gather, calls, name)
 
 
 def _wait(
     name: str, wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Wait for something, and note it if the body is to be left for that."""
+    """Wait for something. Record it if the body must be left for that."""
     context = current()
     try:
         with open_thread_step(context, name):
@@ -195,7 +195,7 @@ def _wait(
 async def _wait_async(
     name: str, wait: Callable[Concatenate[RunContext, P], R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """As `_wait`, where steps may be under way beside it: they end first."""
+    """Wait as `_wait` does, but let other open steps of the body end first."""
     context = current()
     try:
         with open_task_step(context, name):
@@ -233,7 +233,7 @@ class _Step:
         self._has_returned = False
 
     def begin(self) -> bool:
-        """Say whether it is done; note that it begins, where it must not begin twice."""
+        """Return whether the step is done. Record its start if it must not start twice."""
         self._known = self._context.steps().get(self._name)
         if self._known is not None:
             _check_kind(self._known, "step")
@@ -241,28 +241,28 @@ class _Step:
                 return True
             if self._holds:
                 raise self._context.leave(StepVanished(self._name))
-        self._context.joined(self._store)  # Says so if it cannot be recorded from this thread.
+        self._context.joined(self._store)  # Raises if it cannot be recorded from this thread.
         if self._holds:
             self._context.refuse_in_transaction(f'step {self._name!r} with on_crash="hold"')
             _write(self._context, BeginStep(*self._place(), "step", self._outer.name))
             self._has_begun = True
         if self._transaction:
-            # In a transaction that is open already it has a part, and does not end it.
+            # If a transaction is already open, the step joins it and does not end it.
             self._transaction = self._context.begin_transaction()
         return False
 
     def withdraw(self) -> None:
-        """Take back that it begins: its function was never called."""
+        """Remove the record of the start, because the function was never called."""
         if self._has_begun:
             _write(self._context, ForgetStep(*self._place()))
 
     def result(self) -> Any:  # noqa: ANN401 - what the function returned
-        """Return what is on record."""
+        """Return the recorded result."""
         assert self._known is not None  # noqa: S101 - for the type checker
         return decode_returned(self._function, self._known.result, self._codec)
 
     def end(self, value: object) -> None:
-        """Record what it came to."""
+        """Record the result."""
         self._has_returned = True
         in_transaction = self._context.joined(self._store) is not None
         text = encode_returned(
@@ -280,17 +280,17 @@ class _Step:
         self._token = _enclosing.set(_EnclosingStep(self._name, holds))
 
     def __exit__(self, kind: object, error: BaseException | None, _traceback: object) -> None:
-        with suppress(ValueError):  # It is no longer its context: the coroutine is being removed.
+        with suppress(ValueError):  # Its context was replaced: the coroutine is being removed.
             _enclosing.reset(self._token)
         if error is None:
             return
         why = self._context.abandon_transaction(error) if self._transaction else error
         if isinstance(why, Exception):
-            # Nothing else tells in which step a body failed: those that end are on record alone.
+            # Only completed steps are recorded, so this note is the only hint which step failed.
             with suppress(Exception):  # Its class may refuse it, as a frozen dataclass does.
                 why.add_note(f'(in step "{self._name}")')
-        # An exception of its own says that it failed, and that it may begin again. Whoever was
-        # struck from outside cannot say how far it came, and once it has returned all is done.
+        # If the function itself raised, the step has failed and may start again. An interrupt from
+        # outside does not show how far the step got. A step that has returned is complete.
         is_its_own = isinstance(error, Exception) and not isinstance(error, ClaimLost)
         is_its_own = is_its_own and not is_outage(why)
         if self._holds and is_its_own and not self._has_returned:
@@ -345,7 +345,7 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
 def _await(
     context: RunContext, name: str, kind: str, awaited: str | None, after: int | None
 ) -> StepRecord:
-    """Return what was waited for, or leave the body until it is there."""
+    """Return the result of a wait, or leave the body until there is one."""
     context.use_step(check_name("step", name))
     known = context.steps().get(name)
     if known is not None:
@@ -374,7 +374,7 @@ def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
 
 
 def _refuse_if_held(name: str) -> None:
-    """Refuse what leaves the body inside of a step that could not begin again."""
+    """Refuse a wait that would leave the body inside a step that must not start twice."""
     holds = _enclosing.get().holds
     if holds is not None:
         raise BadOption(

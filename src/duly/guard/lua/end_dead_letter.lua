@@ -1,6 +1,6 @@
--- end_dead_letter: say of an open dead letter what became of it.
--- Guard: only an open one.
--- KEYS: the letter. ARGV: now, state, actor, reason.
+-- end_dead_letter: record how an open dead letter ended.
+-- Guard: the dead letter is open.
+-- KEYS: the dead letter. ARGV: now, state, actor, reason.
 if redis.call('HGET', KEYS[1], 'state') ~= 'open' then
   return 0
 end

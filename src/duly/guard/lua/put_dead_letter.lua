@@ -1,10 +1,10 @@
--- put_dead_letter: keep a dead letter once, and take a few whose time is over out of the indexes.
--- KEYS: the letter, the index by id, the index by end. ARGV: now, id, ttl or '', limit, then names
--- and values to keep.
+-- put_dead_letter: store a dead letter once, and remove a few expired ones from the indexes.
+-- KEYS: the dead letter, the index by id, the index by end. ARGV: now, id, ttl or '', limit, then
+-- names and values to store.
 local id, ttl, limit = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
--- First of all writes, since a Redis that is full refuses only the first one of a script.
--- All scores of this index are alike, which sorts it by id.
+-- This must be the first write: a Redis that is full refuses only the first write of a script.
+-- All scores of this index are equal, so it is sorted by id.
 local is_new = redis.call('ZADD', KEYS[2], 0, id) == 1
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, limit)) do
   redis.call('ZREM', KEYS[2], old)
