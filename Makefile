@@ -118,9 +118,9 @@ FLOOR_TESTS := tests/cli/test_main.py tests/dashboard/test_security.py \
 	tests/integrations/fastapi/test_router.py tests/compat/fastapi_taskflow/test_encryption.py \
 	tests/integrations/test_http_idempotency.py tests/integrations/django/test_dashboard.py \
 	tests/integrations/celery/test_configuration.py \
-	tests/integrations/celery/test_idempotent.py::test_equal_calls_run_once_and_all_of_them_have_the_result \
-	tests/integrations/dramatiq/test_idempotent.py::test_equal_messages_run_once_and_all_of_them_have_the_result \
-	tests/integrations/rq/test_carrier.py::test_retries_and_failures_are_dulys
+	tests/integrations/celery/test_idempotent.py::test_equal_calls_run_once_and_all_return_the_result \
+	tests/integrations/dramatiq/test_idempotent.py::test_equal_messages_run_once_and_all_return_the_result \
+	tests/integrations/rq/test_carrier.py::test_duly_retries_and_fails_carried_runs
 FLOOR_PYTEST := SUMMARY=.test-summary-floors.json $(SETTINGS) $(FLOORS)/bin/python -m pytest \
 	-o cache_dir=.pytest_cache_floors -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 

@@ -1,4 +1,4 @@
-"""Tasks whose calls, results, errors and limit keys all hold one secret."""
+"""Tasks whose calls, results, errors and limit keys all contain one secret."""
 
 import threading
 from dataclasses import dataclass
@@ -57,7 +57,10 @@ class Canaries:
         )(hold)
 
     def schedule(self, app: Duly) -> list[Any]:
-        """Add schedules with the secret in their calls; return runs that two of them have made."""
+        """Add schedules with the secret in their calls.
+
+        Return the runs that two of them have made.
+        """
         hourly = {"every": 3600, "actor": "tester"}
         payment, login = Payment(order=1, card=CANARY), Login("ann", CANARY)
         app.schedules.add("nightly", self.pay, args=(CANARY, NESTED, login, payment), **hourly)
@@ -66,7 +69,7 @@ class Canaries:
         return [app.schedules.run_now(name) for name in SCHEDULES[:2]]
 
     def enqueue(self) -> list[Any]:
-        """Enqueue a run of each, but of the task that is held."""
+        """Enqueue a run of each task except the one that is held."""
         payment, login = Payment(order=1, card=CANARY), Login("ann", CANARY)
         first = self.pay.enqueue(CANARY, NESTED, login, payment, {"card": CANARY}, token=CANARY)
         return [first, *(task.enqueue(CANARY) for task in self.others)]
@@ -80,7 +83,7 @@ def pay(
     *others: dict[str, Any],
     **more: str,
 ) -> dict[str, Any]:
-    """Return the secret under its name, under names of secrets, and within a text."""
+    """Return the secret under its own name, under other secret names, and within a text."""
     logins = [{"password": login.password}]
     return {**details, "logins": logins, "receipt": f"{HARMLESS} with {card}"}
 

@@ -1,4 +1,4 @@
-"""Processes that carry runs of duly, killed while they run bodies, until so many have been."""
+"""Kill processes that carry duly's runs while they run tasks, until enough have been killed."""
 
 import os
 import random
@@ -14,7 +14,7 @@ CRASH_LIMIT = 3
 
 
 def kill_carriers(tasks: Any, counter: EffectCounter, *, kills: int = KILLS) -> dict[str, Any]:
-    """Enqueue runs, kill who is at work with one, again and again; return what came of it."""
+    """Enqueue runs and repeatedly kill the process that runs one. Return the outcome."""
     chance = random.Random(1)  # noqa: S311 - repeatable
     count = 2 * kills
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(count)]
@@ -22,7 +22,7 @@ def kill_carriers(tasks: Any, counter: EffectCounter, *, kills: int = KILLS) -> 
     deadline = time.monotonic() + SECONDS / 2
     while len(killed) < kills and time.monotonic() < deadline:
         struck = list(killed.values())
-        # Killed three times, a run is right to be given up.
+        # A run whose worker was killed three times is correctly given up.
         at_work = {
             pid: order
             for pid, order in counter.at_work().items()

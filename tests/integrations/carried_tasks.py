@@ -1,4 +1,4 @@
-"""Tasks that a fleet of another engine carries, whichever it is."""
+"""Tasks that the workers of any other engine carry."""
 
 import os
 import time

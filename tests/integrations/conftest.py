@@ -1,4 +1,4 @@
-"""What the tests of all engines share."""
+"""Fixtures that the tests of all engines share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,6 @@ from tests.integrations.counter import EffectCounter
 
 @pytest.fixture
 def counter(tmp_path: Path) -> Iterator[EffectCounter]:
-    """Counts effects, in a process of its own."""
+    """Yield a counter of effects, in its own process."""
     with EffectCounter(tmp_path / "effects") as counter:
         yield counter

@@ -1,7 +1,7 @@
-"""A process of its own that counts effects: what a payment provider is to a shop.
+"""A separate process that counts effects, as a payment provider does for a shop.
 
-`python -m tests.integrations.counter LOG` prints its port and appends every line it is sent to LOG
-before it answers, so that what was counted is counted, whoever dies.
+`python -m tests.integrations.counter LOG` prints its port. It appends every line that it receives
+to LOG before it answers, so a counted effect stays counted even if the sender or the counter dies.
 """
 
 import os
@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def tell(port: int, what: str, subject: object) -> None:
-    """Have an effect there; return when it is counted."""
+    """Report an effect to the counter. Return when it is counted."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(f"{what} {subject} {os.getpid()}\n".encode())
         assert connection.recv(2) == b"ok"
 
 
 class EffectCounter:
-    """The process, from outside. `with EffectCounter(…) as counter:` ends it."""
+    """The counter process, as seen by the test. `with EffectCounter(…) as counter:` ends it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -41,16 +41,16 @@ class EffectCounter:
         self._process.communicate(timeout=20)
 
     def effects(self, what: str) -> list[tuple[str, int]]:
-        """Return what was told: the subject, and by which process."""
+        """Return the reported effects: the subject, and the process that reported it."""
         words = [line.split() for line in self._log.read_text().splitlines()]
         return [(subject, int(pid)) for found, subject, pid in words if found == what]
 
     def count(self, what: str) -> Counter[str]:
-        """Return how often each subject was told of."""
+        """Return how often each subject was reported."""
         return Counter(subject for subject, _ in self.effects(what))
 
     def at_work(self) -> dict[int, str]:
-        """Return the processes that have begun a body and not ended it, with its subject."""
+        """Return the processes that have begun a task and not ended it, with its subject."""
         found = {}
         for line in self._log.read_text().splitlines():
             what, subject, pid = line.split()
@@ -70,7 +70,7 @@ class _Listener(socketserver.StreamRequestHandler):
 
 
 def main(log: str) -> None:
-    """Count until somebody ends us."""
+    """Count effects until the process is terminated."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Listener) as server:
         server.daemon_threads = True
         server.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)  # type: ignore[attr-defined]

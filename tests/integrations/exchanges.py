@@ -1,4 +1,4 @@
-"""Requests to plain ASGI and WSGI callables, without a server between."""
+"""Requests to plain ASGI and WSGI callables, without a server."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The response to a request."""
 
     status: int
     headers: dict[str, str]
@@ -19,7 +19,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """What problem it is."""
+        """Return the code of the problem."""
         assert self.headers["content-type"] == "application/problem+json"
         problem = json.loads(self.body)
         assert problem["status"] == self.status
@@ -27,7 +27,7 @@ class Answer:
 
     @property
     def is_replay(self) -> bool:
-        """Whether it was answered without the application."""
+        """Return whether the response was replayed without calling the application."""
         return self.headers.get("idempotent-replayed") == "true"
 
 
@@ -47,7 +47,7 @@ class Asgi:
         headers: Iterable[tuple[str, str]] = (),
         **options: Any,
     ) -> Answer:
-        """Send a request on a loop of its own."""
+        """Send a request on a new event loop."""
         return asyncio.run(self.apost(key, body, path=path, headers=headers, **options))
 
     async def apost(
@@ -63,7 +63,7 @@ class Asgi:
         hangs_up: bool = False,
         **more: Any,
     ) -> Answer:
-        """Send a request, in two parts; if it `hangs_up`, nobody takes the response."""
+        """Send a request in two parts. With `hangs_up`, the client does not read the response."""
         named = headers if caller is None else [*headers, ("authorization", caller)]
         pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in named]
         if key is not None:
@@ -126,7 +126,7 @@ class Wsgi:
         caller: str | None = "ann",
         **environ: Any,
     ) -> Answer:
-        """Send a request, and take so many chunks of the response before hanging up."""
+        """Send a request. Read this many chunks of the response, then hang up."""
         environ = {
             "REQUEST_METHOD": "POST",
             "SCRIPT_NAME": "",

@@ -1,4 +1,4 @@
-"""A worker of another engine in a session of its own: started, killed, and certainly gone."""
+"""A worker of another engine in its own session: started, killed, and always removed."""
 
 import contextlib
 import os
@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class FleetWorker:
-    """`with FleetWorker(…) as worker:` leaves nobody behind, whatever groups its children form."""
+    """A worker as a context manager that leaves no process running.
+
+    It also ends children that have formed their own process groups.
+    """
 
     def __init__(
         self,
@@ -27,9 +30,9 @@ class FleetWorker:
         imports: Sequence[str],
         folder: Path = ROOT,
     ) -> None:
-        """Name a module with its arguments, which writes `ready` to its log when it is.
+        """Name a module with its arguments. The module writes `ready` to its log when it is ready.
 
-        It finds what `imports` names imported already, and starts in `folder`.
+        The modules in `imports` are imported in advance, and the module starts in `folder`.
         """
         self.log = log
         self._ready = ready
@@ -51,30 +54,33 @@ class FleetWorker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the worker and all its children at once, as a machine that loses power does."""
+        """Kill the worker and all its children at once, like a power failure."""
         self._signal(signal.SIGKILL)
         self._process.wait(20)
 
     def stop(self) -> None:
-        """Ask the worker to end, and wait: what a broker sends to one that was killed is lost."""
+        """Ask the worker to end and wait.
+
+        Messages that a broker sends to a killed worker are lost.
+        """
         self._process.terminate()
         self._process.wait(30)
         self.kill()
 
     def freeze(self, url: str) -> None:
-        """Stop all of it, where it leaves others free to write into the store."""
+        """Stop all processes at a moment when other processes can write to the store."""
         freeze(url, *self.members())
 
     def thaw(self) -> None:
-        """Let all of it go on."""
+        """Let all processes continue."""
         self._signal(signal.SIGCONT)
 
     def is_alive(self) -> bool:
-        """Say whether the worker itself, whatever became of its children, has not ended."""
+        """Return whether the worker process itself is alive, regardless of its children."""
         return is_running(self._process.pid)
 
     def members(self) -> list[int]:
-        """Return its processes: those of the session that was made for them alone."""
+        """Return the worker's processes: all those in its own session."""
         found = []
         for place in Path("/proc").iterdir():
             if place.name.isdigit():
@@ -85,7 +91,7 @@ class FleetWorker:
         return found
 
     def _signal(self, number: signal.Signals) -> None:
-        # A child that is forked meanwhile is found by the second look.
+        # The second look finds a child that is forked meanwhile.
         for _ in range(2):
             for member in self.members():
                 with contextlib.suppress(ProcessLookupError):

@@ -1,29 +1,29 @@
-"""What came of killing the workers of another engine, and what should not have."""
+"""The outcome of killing the workers of another engine, and the defects found in it."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Killed:
-    """Orders that were sent to guarded bodies, and processes that were killed meanwhile."""
+    """Orders that were sent to guarded tasks, and processes that were killed meanwhile."""
 
     orders: int = 0
     kills: int = 0
-    """Of processes that had begun a body and not ended it."""
+    """Killed processes that had begun a task and not ended it."""
     strikes: int = 0
-    """And of those that just then had."""
+    """Killed processes that were running a task at that moment."""
     succeeded: int = 0
     success_without_completion: int = 0
     wrong_results: int = 0
     bodies_begun: int = 0
     bodies_ended: int = 0
     bodies_per_process: int = 1
-    """All bodies of a process die with it."""
+    """All tasks of a process die with it."""
     letters: int = 0
 
     @property
     def broken(self) -> list[str]:
-        """Say what should not have been."""
+        """Return a sentence for each defect."""
         found = []
         if self.succeeded != self.orders:
             found.append(f"{self.orders - self.succeeded} of {self.orders} orders did not succeed")

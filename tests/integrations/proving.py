@@ -1,6 +1,6 @@
-"""How many to kill, how long to go on, and where to keep what came of it.
+"""The number of kills, the duration, and the folder for the reports.
 
-`make test` kills a twentieth of what `make prove` does, which sets these variables.
+`make test` kills a twentieth as many processes as `make prove`, which sets these variables.
 """
 
 import json
@@ -19,23 +19,23 @@ KILLS_VARIABLE, FOLDER_VARIABLE = "DULY_PROVE_KILLS", "DULY_TEST_EVIDENCE"
 SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
 KILLS = int(os.environ.get(KILLS_VARIABLE, "5"))
 WHERE = pytest.mark.stores("sqlite", "postgres" if KILLS_VARIABLE in os.environ else "sqlite")
-"""In `make test` the guard's own suite shows what depends on the store; one is enough here."""
+"""In `make test` the guard's own suite tests every store, so one store is enough here."""
 SECONDS = 120 + 10 * KILLS
-"""Long enough for that many, on a busy machine."""
+"""Long enough for this many kills on a busy machine."""
 
 
 class Told(Protocol):
-    """What came of a scenario: a dataclass, and what should not have been."""
+    """The outcome of a scenario: a dataclass with the defects found."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def broken(self) -> list[str]:
-        """One sentence each."""
+        """Return one sentence for each defect."""
 
 
 def keep(scenario: str, where: str, told: Told | dict[str, Any], *libraries: str) -> None:
-    """Write down what came of a scenario, if somebody asked for that."""
+    """Write the outcome of a scenario to a file, if the environment names a folder."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is None:
         return

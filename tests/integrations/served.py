@@ -1,6 +1,6 @@
-"""Applications that the tests serve from processes: one on FastAPI and one on Flask.
+"""Applications that tests serve from processes: one on FastAPI and one on Flask.
 
-Each notes in a file what it does; with SERVED_HANGS in the environment it stops midway.
+Each notes its work in a file. With SERVED_HANGS in the environment, it stops midway.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ flask.wsgi_app = WSGIIdempotencyMiddleware(
 
 
 def note(line: str) -> None:
-    """Write down what was done."""
+    """Append a note to the file."""
     with LOG.open("a") as log:
         log.write(f"{line}\n")
 

@@ -1,4 +1,4 @@
-"""A secret in arguments, results, errors and limit keys: no surface shows it."""
+"""A secret in arguments, results, errors and limit keys is not shown anywhere."""
 
 import itertools
 import logging
@@ -38,14 +38,14 @@ from tests.integrations.django.project import using
 from tests.integrations.django.test_admin import UNMIGRATED, logged_in, page
 
 pytestmark = pytest.mark.stores("sqlite-wal")
-# What is shown does not depend on the store.
+# The output does not depend on the store.
 
 APP = "tests.integrations.canaries:app"
 SOON = 20
 
 
 class _Lines(logging.Handler):
-    """Keeps every line, as text and as JSON."""
+    """A log handler that keeps every line, as text and as JSON."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -85,7 +85,7 @@ def app(store_url: str, spans: InMemorySpanExporter) -> Iterator[Duly]:
 
 @pytest.fixture
 def runs(app: Duly, logged: list[str]) -> Iterator[list[Any]]:
-    """Runs that have ended, one that is running, and one that waits for its limit."""
+    """Return runs that have ended, one that is running, and one that waits for its limit."""
     canaries = Canaries(app)
     ended = [*canaries.enqueue(), *canaries.schedule(app)]
     app.worker().drain(timeout=SOON)
@@ -102,7 +102,7 @@ def runs(app: Duly, logged: list[str]) -> Iterator[list[Any]]:
 
 
 def the_command_line(app: Duly, runs: list[Any]) -> Iterator[str]:
-    """Return what commands print, with the application and without it."""
+    """Return the output of commands, with the application and without it."""
     asked = [["runs", "list"], ["dead", "list"], ["dead", "groups"], ["dead", "export"], ["audit"]]
     asked += [["doctor"], ["queues", "list"], ["workers", "list"], ["schedules", "list"]]
     for name in SCHEDULES:
@@ -114,7 +114,7 @@ def the_command_line(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 
 def the_letters_of_a_guard(app: Duly, _runs: list[Any]) -> Iterator[str]:
-    """Return what commands print of a dead letter that a Celery task has left."""
+    """Return the output of commands about a dead letter of a Celery task."""
 
     def pay(note: str, password: str, details: dict[str, Any]) -> None:
         raise ValueError(f"{note}: {password} of {details}")
@@ -139,7 +139,7 @@ def printed(app: Duly, asked: list[list[str]]) -> Iterator[str]:
 
 
 def pages_of(client: TestClient, runs: list[Any], root: str = "") -> Iterator[str]:
-    """Return what the dashboard and its JSON show."""
+    """Return the dashboard's pages and JSON."""
     names = ("runs", "dead", "schedules", "queues", "workers")
     asks = [("schedule", act, name) for name in SCHEDULES for act in ("run", "pause")]
     asks += [("run", act, run.id) for run in runs for act in ("retry", "cancel", "discard")]
@@ -161,7 +161,7 @@ def the_dashboard(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 
 def the_live_pages(app: Duly, runs: list[Any]) -> Iterator[str]:
-    """Return the first that a stream sends of each page."""
+    """Return the first event of the stream of each page."""
     pages = dashboard(app, show_arguments=True, write=True, auth=lambda _: "ann")
     client = TestClient(pages, base_url="http://localhost")
     paths = ["", "runs", "dead", "schedules", "queues", "workers", "tasks", "audit"]
@@ -230,19 +230,19 @@ SURFACES = (
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-def test_no_surface_shows_what_a_task_redacts(app, runs, surface):
+def test_no_surface_shows_redacted_values(app, runs, surface):
     shown = list(surface(app, runs))
 
-    assert any(HARMLESS in text for text in shown), "what is no secret is shown"
+    assert any(HARMLESS in text for text in shown), "values that are not secret are shown"
     for text in shown:
         assert CANARY not in text
 
 
-def test_neither_logs_nor_spans_show_what_a_task_redacts(runs, logged, spans):
+def test_logs_and_spans_do_not_show_redacted_values(runs, logged, spans):
     found = [span.to_json() for span in spans.get_finished_spans()]
 
     for texts in (logged, found):
-        assert any(HARMLESS in text for text in texts), "errors are there"
+        assert any(HARMLESS in text for text in texts), "the errors are present"
         assert not any(CANARY in text for text in texts)
 
 
@@ -253,7 +253,7 @@ def test_a_search_does_not_read_arguments_as_they_are_stored():
     assert search.may_fit(cast(RunRecord, shown_alone))
 
 
-def test_a_search_finds_nothing_by_what_a_task_redacts(app, runs):
+def test_a_search_finds_no_run_by_a_redacted_value(app, runs):
     pages = dashboard(app, show_arguments=True)
     client = TestClient(pages, base_url="http://localhost")
 
@@ -262,8 +262,8 @@ def test_a_search_finds_nothing_by_what_a_task_redacts(app, runs):
         assert found["runs"] == []
 
 
-def test_what_a_task_writes_itself_is_shown_as_it_is(app):
-    """As the page on secrets says of log lines, tags, keys, and names of steps and of events."""
+def test_text_that_a_task_writes_itself_is_not_redacted(app):
+    """The page on secrets says so of log lines, tags, keys, and names of steps and events."""
     written = [f"{CANARY}-{what}" for what in ("log", "tag", "key", "step", "event")]
     log, tag, key, step, event = written
 

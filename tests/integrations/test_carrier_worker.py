@@ -1,4 +1,4 @@
-"""What a process of another engine does with the messages that it is brought."""
+"""How a process of another engine treats the messages that it receives."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ WAIT = 20
 
 
 class Fleet:
-    """An engine in this process."""
+    """Another engine, in this process."""
 
     def __init__(self):
         self.carrying = CarrierWorker(lease=3.0, beat=1.0)
@@ -37,7 +37,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet():
-    """An engine that ends with the test."""
+    """Yield an engine that ends with the test."""
     fleet = Fleet()
     yield fleet
     fleet.carrying.stop()
@@ -45,12 +45,12 @@ def fleet():
 
 @pytest.fixture
 def app(store_url):
-    """An application on a fresh store."""
+    """Yield an application on a fresh store."""
     with closing(Duly(store_url)) as app:
         yield app
 
 
-def test_as_many_bodies_run_at_once_as_the_engine_brings(app, fleet):
+def test_the_engine_decides_how_many_runs_execute_at_once(app, fleet):
     together = threading.Barrier(3)
 
     @app.task(name="meet", carrier=fleet)
@@ -65,7 +65,7 @@ def test_as_many_bodies_run_at_once_as_the_engine_brings(app, fleet):
     assert {run.refresh().state for run in runs} == {"succeeded"}
 
 
-def test_an_unknown_task_is_not_claimed_and_the_log_says_what_to_do(app, fleet, caplog):
+def test_an_unknown_task_is_not_claimed_and_the_log_names_the_remedy(app, fleet, caplog):
     @app.task(name="known", carrier=fleet)
     def known() -> None: ...
 
@@ -76,7 +76,7 @@ def test_an_unknown_task_is_not_claimed_and_the_log_says_what_to_do(app, fleet, 
     assert "a-run" in line
     assert "shop:unknown" in line
     assert "import the module" in line
-    assert app.workers.list() == [], "no worker was started for it"
+    assert app.workers.list() == [], "no worker was started for the unknown task"
 
 
 def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
@@ -100,7 +100,7 @@ def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
 
 
 @pytest.mark.parametrize("wrong", [{"stale": 0}, {"most": 1}, {"most": 2.5}])
-def test_a_pace_that_cannot_be_is_refused(wrong):
+def test_an_impossible_pace_of_handing_over_is_refused(wrong):
     with pytest.raises(BadOption, match=next(iter(wrong))):
         RQCarrier(rq.Queue("q", connection=redis.Redis()), app="shop:app", **wrong)
 
@@ -108,7 +108,7 @@ def test_a_pace_that_cannot_be_is_refused(wrong):
 @pytest.mark.parametrize(
     ("pool", "limit", "told"), [("solo", 1, [1]), ("thread", 7, [7]), ("prefork", 4, [])]
 )
-def test_celery_says_how_many_it_brings_to_a_process(monkeypatch, pool, limit, told):
+def test_the_celery_pool_sets_the_concurrency_of_a_process(monkeypatch, pool, limit, told):
     engine = celery.Celery("engine", set_as_current=False)
     carrier = CeleryCarrier(engine)
     begun = []
@@ -118,4 +118,4 @@ def test_celery_says_how_many_it_brings_to_a_process(monkeypatch, pool, limit, t
 
     carrier._on_worker_ready(SimpleNamespace(app=engine, pool=running()))
 
-    assert begun == told, "the processes of a pool are told apart"
+    assert begun == told, "a process of a pool is recognized"

@@ -1,4 +1,4 @@
-"""Where an engine is not installed, its integration says how to install it."""
+"""Without an engine, its integration explains how to install it."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ importlib.import_module("duly.integrations.http_idempotency")
 
 
 @pytest.mark.process
-def test_an_engine_that_is_not_installed_is_named_with_its_extra():
+def test_the_error_for_a_missing_engine_names_its_extra():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *chain.from_iterable(ENGINES.items())],
         check=True,

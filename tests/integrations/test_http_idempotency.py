@@ -14,14 +14,14 @@ from tests.integrations.exchanges import Asgi, Wsgi
 
 @pytest.fixture
 def guard(store_url: str):
-    """A guard on a fresh store of each kind."""
+    """Yield a guard on a fresh store of each kind."""
     guard = Guard(store_url, lease=2)
     yield guard
     guard.close()
 
 
 class Shop:
-    """An application that counts what it does, and answers as it is told."""
+    """An application that counts its calls and answers as configured."""
 
     def __init__(self, status=201, headers=(), chunks=(b"paid",)) -> None:
         self.status = status
@@ -105,7 +105,7 @@ def test_a_key_that_is_required_and_missing_is_400(guard, required):
         b'"' + b"k" * 256 + b'"',
     ],
 )
-@pytest.mark.stores("sqlite-wal")  # No key that is refused comes near the store.
+@pytest.mark.stores("sqlite-wal")  # A refused key never reaches the store.
 def test_a_malformed_key_is_400(guard, key):
     shop = Shop()
 
@@ -196,7 +196,7 @@ def test_a_repeat_while_the_first_runs_is_409(guard):
 def test_callers_with_the_same_key_do_not_see_each_other(guard, name):
     shop = Shop()
     client = serve(guard, shop)
-    # A cookie alone names no caller, and still tells apart callers who share a token.
+    # A cookie alone names no caller, but it distinguishes callers that share a token.
     shared = "Bearer shared" if name == "cookie" else None
 
     def post(who):
@@ -220,7 +220,7 @@ def test_nothing_of_a_caller_is_stored_in_clear(guard, monkeypatch):
     assert "secret" not in "".join(kept)
 
 
-def test_a_scope_of_ones_own_decides_who_is_one_caller(guard):
+def test_a_custom_scope_identifies_the_caller(guard):
     shop = Shop()
     client = serve(guard, shop, scope=lambda request: request.headers["x-account"])
 
@@ -234,7 +234,7 @@ def test_a_scope_of_ones_own_decides_who_is_one_caller(guard):
 
 @pytest.mark.parametrize("scope", [7, b"ann", True])
 @pytest.mark.parametrize("client", [Asgi, Wsgi])
-@pytest.mark.stores("sqlite-wal")  # No store is asked.
+@pytest.mark.stores("sqlite-wal")  # The store is not used.
 def test_a_scope_that_returns_no_text_is_an_error_and_nothing_runs(guard, client, scope):
     shop = Shop()
     kind = IdempotencyMiddleware if client is Asgi else WSGIIdempotencyMiddleware
@@ -262,7 +262,7 @@ def test_a_final_response_is_replayed(guard, status):
 @pytest.mark.parametrize(
     "status", [401, 403, 404, 405, 413, 415, 422, 408, 409, 425, 429, 500, 503]
 )
-def test_a_response_that_does_not_end_the_request_leaves_nothing(guard, status):
+def test_a_response_with_a_transient_status_leaves_no_key(guard, status):
     shop = Shop(status)
     keys = []
 
@@ -279,7 +279,7 @@ def test_a_response_that_does_not_end_the_request_leaves_nothing(guard, status):
     assert client.post(body=b"corrected").is_replay
 
 
-def test_which_responses_are_kept_can_be_said(guard):
+def test_the_kept_statuses_can_be_configured(guard):
     shop = Shop(400)
     client = serve(guard, shop, keeps=lambda status: status < 300)
 
@@ -289,7 +289,7 @@ def test_which_responses_are_kept_can_be_said(guard):
     assert len(shop.calls) == 2
 
 
-def test_an_exception_lets_go_of_the_key(guard):
+def test_an_exception_releases_the_key(guard):
     shop = Shop(chunks=[b"pa", b"id"])
     client = serve(guard, shop)
     for breaks_after in (0, 1):
@@ -334,7 +334,7 @@ def test_a_body_that_is_too_large_is_413(guard):
 
 
 @pytest.mark.parametrize("chunks", [[b"x" * RESULT_BYTES], [b"x" * 100_000] * 8])
-def test_a_response_that_is_too_large_is_done_and_says_so(guard, chunks):
+def test_a_response_that_is_too_large_is_recorded_as_done_but_not_kept(guard, chunks):
     shop = Shop(chunks=chunks)
     client = serve(guard, shop)
 
@@ -346,7 +346,7 @@ def test_a_response_that_is_too_large_is_done_and_says_so(guard, chunks):
     assert len(shop.calls) == 1
 
 
-def test_a_stream_passes_as_it_comes_and_is_done_before_its_last_byte(guard):
+def test_a_stream_is_forwarded_chunk_by_chunk_and_recorded_before_its_last_byte(guard):
     states = []
     shop = Shop(chunks=[b"a", b"b", b"c"])
     client = serve(guard, shop)
@@ -367,7 +367,7 @@ def test_a_stream_passes_as_it_comes_and_is_done_before_its_last_byte(guard):
     assert client.post(key).body == b"abc"
 
 
-def test_a_response_whose_length_is_known_is_done_with_its_last_byte_not_its_last_message(guard):
+def test_a_response_of_known_length_is_recorded_with_its_last_byte_not_its_last_message(guard):
     states = []
     shop = Shop(headers=[(b"content-length", b"2")], chunks=[b"ok", b""])
 
@@ -409,7 +409,7 @@ def test_a_ledger_that_cannot_be_reached_is_503_for_requests_with_a_key(guard, m
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////dev/null"])
-def test_a_ledger_that_was_never_there_is_503(url):
+def test_an_unreachable_ledger_at_the_first_request_is_503(url):
     shop = Shop()
     guard = Guard(url)
 
@@ -432,7 +432,7 @@ def test_a_ledger_that_was_never_there_is_503(url):
         {"required": ["x"]},
     ],
 )
-@pytest.mark.stores("sqlite-wal")  # No store is asked.
+@pytest.mark.stores("sqlite-wal")  # The store is not used.
 def test_options_that_cannot_work_are_refused(guard, wrong):
     with pytest.raises(BadOption):
         IdempotencyMiddleware(Shop(), guard, **wrong)

@@ -1,4 +1,4 @@
-"""`duly.integrations.http_idempotency`: who the caller is, where it is mounted, what it keeps."""
+"""`duly.integrations.http_idempotency`: the caller, the mount path, and the kept responses."""
 
 import pytest
 from starlette.applications import Starlette
@@ -15,19 +15,19 @@ from duly.limits import HTTP_KEPT_UNIT
 from tests.integrations.exchanges import Asgi, Wsgi
 
 ON_ONE = pytest.mark.stores("sqlite-wal")
-"""What is about the request, not about where the keys are."""
+"""These tests are about the request, not about the store."""
 
 
 @pytest.fixture
 def guard(store_url: str):
-    """A guard on a fresh store of each kind."""
+    """Yield a guard on a fresh store of each kind."""
     guard = Guard(store_url, lease=2)
     yield guard
     guard.close()
 
 
 def shop(calls, *, status=201, headers=(), body=b"paid"):
-    """An ASGI application that notes its calls."""
+    """Return an ASGI application that notes its calls."""
 
     async def app(_scope, receive, send):
         await receive()
@@ -40,7 +40,7 @@ def shop(calls, *, status=201, headers=(), body=b"paid"):
 
 
 def wsgi_shop(calls, *, headers=(), body=b"paid"):
-    """A WSGI application that notes its calls."""
+    """Return a WSGI application that notes its calls."""
 
     def app(_environ, start_response):
         calls.append(1)
@@ -51,7 +51,7 @@ def wsgi_shop(calls, *, headers=(), body=b"paid"):
 
 
 def served(kind, guard, calls, *, app=None, **options):
-    """A client of either kind of middleware."""
+    """Return a client of either kind of middleware."""
     if kind == "asgi":
         return Asgi(IdempotencyMiddleware(shop(calls, **(app or {})), guard, **options))
     return Wsgi(WSGIIdempotencyMiddleware(wsgi_shop(calls, **(app or {})), guard, **options))
@@ -75,7 +75,7 @@ KINDS = pytest.mark.parametrize("kind", ["asgi", "wsgi"])
         [("x-client-certificate", "ann")],
     ],
 )
-def test_a_key_of_a_caller_who_proves_nothing_is_refused_and_nothing_runs(guard, kind, headers):
+def test_a_key_of_an_unauthenticated_caller_is_refused_and_nothing_runs(guard, kind, headers):
     calls = []
     client = served(kind, guard, calls)
 
@@ -99,7 +99,7 @@ def test_a_scope_that_knows_no_caller_refuses_the_key(guard, kind, unknown):
 
 
 @ON_ONE
-def test_a_scope_reads_the_user_whom_an_outer_middleware_has_authenticated(guard):
+def test_a_scope_reads_the_user_that_an_outer_middleware_authenticated(guard):
     calls = []
 
     class Tokens(AuthenticationBackend):
@@ -134,7 +134,7 @@ def test_a_scope_reads_the_user_whom_an_outer_middleware_has_authenticated(guard
 
 
 @ON_ONE
-def test_a_scope_reads_the_user_whom_the_wsgi_server_has_authenticated(guard):
+def test_a_scope_reads_the_user_that_the_wsgi_server_authenticated(guard):
     calls = []
     client = served("wsgi", guard, calls, scope=lambda request: request.environ.get("REMOTE_USER"))
 
@@ -158,7 +158,7 @@ def shop_route(calls):
     [
         {"path": "/api/pay", "root_path": "/api"},
         {"path": "/api/pay", "root_path": "/api/"},
-        {"path": "/pay", "root_path": "/api"},  # A proxy that has removed the prefix.
+        {"path": "/pay", "root_path": "/api"},  # As behind a proxy that has removed the prefix.
         {"path": "/pay/pay", "root_path": "/pay"},
     ],
 )
@@ -208,7 +208,7 @@ def test_two_applications_at_different_roots_do_not_share_a_key(guard, kind):
 
 @KINDS
 @pytest.mark.parametrize("value", ["no-store", "private, No-Store"])
-def test_a_response_that_must_not_be_stored_is_done_and_not_kept(guard, kind, value):
+def test_a_no_store_response_is_recorded_as_done_but_not_kept(guard, kind, value):
     calls, keys = [], []
     client = served(kind, guard, calls, app={"headers": [("cache-control", value)]})
     enter = guard.enter
@@ -223,7 +223,7 @@ def test_a_response_that_must_not_be_stored_is_done_and_not_kept(guard, kind, va
 
 
 @KINDS
-def test_a_caller_may_keep_so_many_responses_and_then_gets_429(guard, kind):
+def test_a_caller_that_exceeds_its_number_of_kept_responses_gets_429(guard, kind):
     calls = []
     client = served(kind, guard, calls, max_kept=2)
 
@@ -253,7 +253,7 @@ def test_responses_that_are_not_kept_do_not_count(guard):
     assert [client.post(key).status for key in "abc"] == [404] * 3
 
 
-def test_the_count_starts_again_when_the_time_of_the_responses_is_over(guard, monkeypatch):
+def test_the_count_of_responses_starts_again_when_they_expire(guard, monkeypatch):
     now = [1_000_000.0]
     monkeypatch.setattr(
         "duly.integrations.http_idempotency.quota.wall_seconds", lambda: now[0], raising=False
@@ -267,7 +267,7 @@ def test_the_count_starts_again_when_the_time_of_the_responses_is_over(guard, mo
     assert client.post("b").status == 201
 
 
-def test_responses_that_are_kept_for_ever_are_counted_for_ever(guard):
+def test_responses_that_never_expire_are_always_counted(guard):
     client = served("asgi", guard, [], max_kept=1, ttl=None)
     client.post("a")
 
@@ -278,7 +278,7 @@ def test_responses_that_are_kept_for_ever_are_counted_for_ever(guard):
 
 
 @pytest.mark.usefixtures("redis_url")
-def test_a_redis_bounds_and_forgets_too(redis_url):
+def test_a_guard_on_redis_limits_kept_responses_and_releases_keys(redis_url):
     guard = Guard(redis_url)
     try:
         client = served("asgi", guard, [], max_kept=2)

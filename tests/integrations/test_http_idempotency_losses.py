@@ -15,14 +15,14 @@ from tests.integrations.exchanges import Asgi, Wsgi
 
 @pytest.fixture
 def guard(store_url: str):
-    """A guard on a fresh store of each kind."""
+    """Yield a guard on a fresh store of each kind."""
     guard = Guard(store_url, lease=2)
     yield guard
     guard.close()
 
 
 def streaming(*chunks, listens=False, status=200, calls=None):
-    """An ASGI application that sends these chunks, and may end when the client hangs up."""
+    """Return an ASGI application that sends these chunks and may end when the client hangs up."""
 
     async def stream(receive, send):
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -50,7 +50,7 @@ def streaming(*chunks, listens=False, status=200, calls=None):
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_response_is_recorded_though_the_client_hangs_up_midway(guard, listens):
+def test_a_response_is_recorded_even_if_the_client_hangs_up_midway(guard, listens):
     calls = []
     app = streaming(*[b"a"] * 50, listens=listens, calls=calls)
     client = Asgi(IdempotencyMiddleware(app, guard))
@@ -84,7 +84,7 @@ def test_an_endless_response_ends_when_it_is_too_large_and_the_client_has_hung_u
     assert client.post().code == "response-not-kept"
 
 
-def test_a_request_whose_client_hangs_up_before_its_end_is_not_carried_out(guard):
+def test_a_request_whose_client_hangs_up_before_its_end_is_not_executed(guard):
     calls = []
     app = IdempotencyMiddleware(streaming(calls=calls), guard)
     sent = []
@@ -103,7 +103,7 @@ def test_a_request_whose_client_hangs_up_before_its_end_is_not_carried_out(guard
     assert sent == []
 
 
-def test_a_request_that_is_cancelled_may_be_carried_out_again(guard):
+def test_a_cancelled_request_may_be_executed_again(guard):
     started = asyncio.Event()
     calls = []
 
@@ -126,7 +126,7 @@ def test_a_request_that_is_cancelled_may_be_carried_out_again(guard):
     assert asyncio.run(main()).body == b"ok"
 
 
-def test_a_response_is_recorded_though_it_is_cancelled_meanwhile(guard, monkeypatch):
+def test_a_response_is_recorded_even_if_the_request_is_cancelled_meanwhile(guard, monkeypatch):
     apply = guard.ledger.apply
     loop_of = []
 
@@ -154,7 +154,7 @@ def test_a_response_is_recorded_though_it_is_cancelled_meanwhile(guard, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
-def test_a_handler_that_lost_its_claim_is_no_success(guard, kind, monkeypatch):
+def test_a_handler_that_lost_its_claim_does_not_answer_success(guard, kind, monkeypatch):
     apply = guard.ledger.apply
     monkeypatch.setattr(guard.ledger, "apply", lambda ops: _disowning(apply, ops))
 
@@ -185,7 +185,7 @@ def test_a_stream_that_lost_its_claim_breaks_off(guard, kind, monkeypatch):
         client.post()
 
 
-def test_a_success_that_cannot_be_recorded_is_no_success(guard, monkeypatch):
+def test_a_success_that_cannot_be_recorded_is_answered_with_500(guard, monkeypatch):
     apply = guard.ledger.apply
 
     def refuse(ops):
@@ -200,8 +200,8 @@ def test_a_success_that_cannot_be_recorded_is_no_success(guard, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
-@pytest.mark.stores("sqlite-wal")  # No store is asked.
-def test_all_but_http_passes(guard, kind):
+@pytest.mark.stores("sqlite-wal")  # The store is not used.
+def test_scopes_other_than_http_pass_through(guard, kind):
     seen = []
 
     async def app(scope, receive, send):
@@ -213,7 +213,7 @@ def test_all_but_http_passes(guard, kind):
     assert seen == [given]
 
 
-def test_a_file_comes_as_body_and_not_past_us(guard):
+def test_the_pathsend_extension_is_hidden_from_the_application(guard):
     calls = []
     client = Asgi(IdempotencyMiddleware(streaming(b"ok", calls=calls), guard))
     client.extensions = {"http.response.pathsend": {}, "http.response.debug": {}}
@@ -227,7 +227,7 @@ def test_a_file_comes_as_body_and_not_past_us(guard):
 
 
 def plain(chunks, status="200 OK", headers=(), calls=None):
-    """A WSGI application that returns these chunks."""
+    """Return a WSGI application that returns these chunks."""
 
     def app(environ, start_response):
         if calls is not None:
@@ -256,7 +256,7 @@ def test_wsgi_a_repeat_gets_the_first_response(guard):
     assert calls == [b"{}", b"{}"]
 
 
-def test_wsgi_an_error_lets_go_of_the_key(guard):
+def test_wsgi_an_error_releases_the_key(guard):
     def broken(environ, start_response):
         raise ConnectionError("the bank hung up")
 
@@ -278,7 +278,7 @@ def test_wsgi_an_error_lets_go_of_the_key(guard):
     assert client.post().is_replay
 
 
-def test_wsgi_a_response_is_recorded_though_the_client_hangs_up_midway(guard):
+def test_wsgi_a_response_is_recorded_even_if_the_client_hangs_up_midway(guard):
     closed = []
 
     class Stream(list):
@@ -307,7 +307,7 @@ def test_wsgi_an_endless_response_ends_when_it_is_too_large(guard):
     assert client.post().code == "response-not-kept"
 
 
-def test_wsgi_what_is_written_comes_before_what_is_returned(guard):
+def test_wsgi_written_chunks_precede_returned_chunks(guard):
     def app(environ, start_response):
         write = start_response("200 OK", [])
         write(b"a")
@@ -329,8 +329,8 @@ def test_wsgi_what_is_written_comes_before_what_is_returned(guard):
         ({"CONTENT_LENGTH": str(RESULT_BYTES + 1)}, 413, "body-too-large"),
     ],
 )
-@pytest.mark.stores("sqlite-wal")  # No store is asked.
-def test_wsgi_a_body_that_cannot_be_had_is_refused(guard, environ, status, code):
+@pytest.mark.stores("sqlite-wal")  # The store is not used.
+def test_wsgi_a_request_whose_body_cannot_be_read_is_refused(guard, environ, status, code):
     calls = []
 
     answer = Wsgi(WSGIIdempotencyMiddleware(plain([b""], calls=calls), guard)).post(**environ)
@@ -350,12 +350,12 @@ def test_wsgi_a_chunked_body_is_read_where_the_server_ends_it(guard):
 
 
 def _disowning(apply, ops):
-    """Answer that a key is somebody else's by now."""
+    """Answer that another claim holds the key."""
     return [False] if isinstance(ops[0], FinishKey) else apply(ops)
 
 
 def _in_one(send):
-    """Send the body in one message, as most responses come."""
+    """Send the body in one message, as most applications do."""
     parts = []
 
     async def collecting(message):

@@ -36,14 +36,14 @@ IMPORTS = (
 SERVERS = pytest.mark.parametrize("command", [UVICORN, FLASK], ids=["uvicorn", "werkzeug"])
 
 ON_ONE = pytest.mark.stores("sqlite")
-"""What is about the servers, not about where the keys are."""
+"""These tests are about the servers, not about the store."""
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """What the applications say that they did."""
+    """Return the file in which the applications note their work."""
     log = tmp_path / "served.log"
     log.touch()
     return log
@@ -53,7 +53,7 @@ def log(tmp_path: Path) -> Path:
 def serving(
     command: tuple[str, ...], url: str, log: Path, **variables: str
 ) -> Iterator[tuple[int, Program]]:
-    """Serve an application from a process; yield its port and the process."""
+    """Serve an application from a process. Yield its port and the process."""
     port = free_port()
     environment = os.environ | {
         "DULY_URL": url,
@@ -76,7 +76,7 @@ def serving(
 
 
 def is_listening(port: int) -> bool:
-    """Tell whether somebody takes connections there."""
+    """Return whether a server accepts connections on the port."""
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -84,7 +84,7 @@ def is_listening(port: int) -> bool:
 def post(
     port: int, path: str = "/pay", key: str | None = '"k"', body: bytes = b"{}", **headers: str
 ) -> Answer:
-    """Send a request over a connection of its own, to the one host that all servers are."""
+    """Send a request over its own connection, with the same host name for all servers."""
     headers = {"Host": "shop.example", "Authorization": "Bearer ann"} | headers
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         if key is not None:
@@ -97,7 +97,7 @@ def post(
 
 @ON_ONE
 @SERVERS
-def test_every_status_comes_over_a_real_connection(command, store_url, log):
+def test_every_status_is_sent_over_a_real_connection(command, store_url, log):
     with serving(command, store_url, log) as (port, _):
         first, again = post(port), post(port)
         missing = post(port, "/strict", None)
@@ -121,7 +121,7 @@ def test_every_status_comes_over_a_real_connection(command, store_url, log):
 
 
 @SERVERS
-def test_of_eight_requests_to_two_processes_one_is_carried_out(command, store_url, log):
+def test_one_of_eight_equal_requests_to_two_processes_is_executed(command, store_url, log):
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(command, store_url, log))[0] for _ in range(2)]
         with ThreadPoolExecutor(8) as pool:
@@ -137,7 +137,7 @@ def test_of_eight_requests_to_two_processes_one_is_carried_out(command, store_ur
 
 
 @SERVERS
-def test_a_request_whose_server_was_killed_is_carried_out_by_a_retry(command, store_url, log):
+def test_a_request_whose_server_was_killed_is_executed_by_a_retry(command, store_url, log):
     with (
         serving(command, store_url, log, SERVED_HANGS="yes") as (dying, server),
         serving(command, store_url, log) as (port, _),
@@ -158,7 +158,7 @@ def test_a_request_whose_server_was_killed_is_carried_out_by_a_retry(command, st
 
 
 @ON_ONE
-def test_a_stream_goes_on_for_who_asks_again_when_its_client_has_hung_up(store_url, log):
+def test_a_stream_whose_client_hung_up_is_completed_and_replayed(store_url, log):
     with serving(UVICORN, store_url, log) as (port, _):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
             named = {"Idempotency-Key": "k", "Host": "shop.example", "Authorization": "Bearer ann"}
@@ -186,7 +186,7 @@ def test_background_tasks_run_after_the_response_and_once(store_url, log):
 
 
 @ON_ONE
-def test_the_servers_of_the_standard_library_do(store_url):
+def test_the_wsgi_server_of_the_standard_library_works_with_the_middleware(store_url):
     def app(environ, start_response):
         calls.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         start_response("200 OK", [("Content-Type", "text/plain")])
@@ -194,7 +194,7 @@ def test_the_servers_of_the_standard_library_do(store_url):
 
     class Quiet(WSGIRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     calls: list[bytes] = []
     guard = Guard(store_url)

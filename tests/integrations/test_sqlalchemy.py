@@ -1,4 +1,4 @@
-"""Sessions of SQLAlchemy on the transaction of a run."""
+"""SQLAlchemy sessions in the transaction of a run."""
 
 from contextlib import suppress
 
@@ -15,7 +15,7 @@ class Base(DeclarativeBase):
 
 
 class Payment(Base):
-    """A row that must be there once."""
+    """A row that must be written exactly once."""
 
     __tablename__ = "payments"
 
@@ -25,7 +25,7 @@ class Payment(Base):
 
 @pytest.fixture
 def engine(store_url):
-    """The application's own engine."""
+    """Yield the application's own engine."""
     engine = sqlalchemy.create_engine(
         store_url.replace("postgresql://", "postgresql+psycopg://"),
         poolclass=sqlalchemy.NullPool,
@@ -36,19 +36,19 @@ def engine(store_url):
 
 @pytest.fixture
 def app(store_url, engine):
-    """An application on the same database."""
+    """Yield an application on the same database."""
     app = Duly(store_url)
     yield app
     app.close()
 
 
 def payments(engine) -> list[str]:
-    """Return whose payments are there."""
+    """Return the names in the table of payments."""
     with engine.connect() as connection:
         return list(connection.scalars(sqlalchemy.select(Payment.run).order_by(Payment.id)))
 
 
-def test_what_a_session_adds_commits_with_the_run_and_only_then(app, engine):
+def test_the_rows_of_a_session_are_committed_with_the_run_and_not_earlier(app, engine):
     seen = []
 
     @app.task(name="pay", transaction=True, retries=Retry(1, base=0))
@@ -69,7 +69,7 @@ def test_what_a_session_adds_commits_with_the_run_and_only_then(app, engine):
     assert payments(engine) == [run.id]
 
 
-def test_a_session_ends_its_own_part_and_no_more(app, engine):
+def test_a_session_can_end_only_its_own_part_of_the_transaction(app, engine):
     @app.task(name="pay", transaction=True)
     def pay() -> None:
         with run_session() as session:
@@ -91,7 +91,7 @@ def test_a_session_ends_its_own_part_and_no_more(app, engine):
     assert payments(engine) == ["first", "second"]
 
 
-def test_runs_that_are_enqueued_meanwhile_are_a_part_of_it(app, engine):
+def test_runs_that_a_task_enqueues_are_rolled_back_with_its_session(app, engine):
     @app.task(name="receipt")
     def receipt() -> None: ...
 
@@ -109,7 +109,7 @@ def test_runs_that_are_enqueued_meanwhile_are_a_part_of_it(app, engine):
     assert app.runs.list(task=receipt) == []
 
 
-def test_it_belongs_to_tasks_with_a_transaction(app):
+def test_a_session_requires_a_task_with_a_transaction(app):
     @app.task(name="pay")
     def pay() -> None:
         with pytest.raises(BadOption, match="transaction=True"), run_session():

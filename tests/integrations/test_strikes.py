@@ -1,4 +1,4 @@
-"""Time limits of other engines that strike in our own instructions, at each of them in turn."""
+"""Time limits of other engines that are raised at each of duly's own instructions in turn."""
 
 import itertools
 import sys
@@ -32,12 +32,13 @@ RQ = (*GUARD, "integrations/rq/idempotency.py")
 LOOP = ("duly/async_threads.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
-"""How often Celery's limit may strike before there is anything to keep a letter of."""
+"""The number of instructions at which Celery's limit may strike before a dead letter is possible.
+"""
 
 
 @pytest.fixture
 def guard(tmp_path) -> Iterator[Guard]:
-    """A guard on SQLite, which differs from others only below what is struck here."""
+    """Yield a guard on SQLite. Other stores differ only below the tested code."""
     with closing(Guard(f"sqlite:///{tmp_path / 'guard.db'}", lease=60)) as guard:
         guard.look("anything")
         yield guard
@@ -45,7 +46,7 @@ def guard(tmp_path) -> Iterator[Guard]:
 
 @pytest.fixture
 def pay(guard):
-    """A Celery task that notes what it did; it fails for negative numbers."""
+    """Return a Celery task that notes its calls and fails for negative numbers."""
     effects: list[int] = []
 
     def pay(number: int) -> int:
@@ -59,7 +60,7 @@ def pay(guard):
 
 @pytest.fixture
 def pay_on_a_loop(guard):
-    """One that is a coroutine."""
+    """Return the same task as a coroutine."""
     effects: list[int] = []
 
     async def pay_on_a_loop(number: int) -> int:
@@ -70,30 +71,30 @@ def pay_on_a_loop(guard):
 
 
 def celery_task(guard, function, effects):
-    """Make a task of a function that notes what it did."""
+    """Make a task from a function that notes its calls."""
     app = celery.Celery("strikes", broker="memory://", backend="cache+memory://")
     task = app.task(function, base=IdempotentTask, guard=guard, name="pay", shared=False)
     task.effects = effects
     return task
 
 
-def letters_of(guard: Guard, number: int) -> int:
-    """Count the letters of a call."""
+def dead_letters_of(guard: Guard, number: int) -> int:
+    """Count the dead letters of a call."""
     said = f'"number":{number}}}'
     return sum(said in letter.arguments for letter in guard.letters.list(limit=200))
 
 
 def struck(number: int, *files: str, error: type[BaseException], act) -> bool:
-    """Strike once; say whether there was such an instruction."""
+    """Strike once. Return whether there was such an instruction."""
     strike = Strike(number, *files, error=error)
     strike.call(act)
     return strike.has_struck
 
 
-# A coroutine that was struck before it began is none of those that somebody forgot.
+# A coroutine that was struck before it began is never awaited.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("kind", ["pay", "pay_on_a_loop"])
-def test_a_celery_task_succeeds_or_becomes_one_letter(guard, kind, request):
+def test_a_celery_task_succeeds_or_becomes_one_dead_letter(guard, kind, request):
     pay = request.getfixturevalue(kind)
     states: list[str] = []
     unkept = 0
@@ -110,8 +111,8 @@ def test_a_celery_task_succeeds_or_becomes_one_letter(guard, kind, request):
             assert pay.effects.count(number) == 1
         else:
             assert pay.effects.count(number) == 0
-            unkept += letters_of(guard, number) == 0
-            assert letters_of(guard, number) <= 1
+            unkept += dead_letters_of(guard, number) == 0
+            assert dead_letters_of(guard, number) <= 1
         assert pay.apply((number,)).get() == number
         assert pay.effects.count(number) == 1
         if not has_struck:
@@ -121,7 +122,7 @@ def test_a_celery_task_succeeds_or_becomes_one_letter(guard, kind, request):
     assert unkept <= BEFORE_IT_BEGINS
 
 
-def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
+def test_a_celery_task_that_fails_becomes_one_dead_letter(guard, pay):
     unkept = 0
     for number in itertools.count():
         has_struck = struck(
@@ -130,7 +131,7 @@ def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
             error=SoftTimeLimitExceeded,
             act=lambda number=number: pay.apply((-1 - number,)),
         )
-        kept = letters_of(guard, -1 - number)
+        kept = dead_letters_of(guard, -1 - number)
         unkept += kept == 0
         assert kept <= 1
         with guard.once(pay.key_for((-1 - number,), {}), wait=5) as claim:
@@ -142,7 +143,7 @@ def test_a_celery_task_that_fails_becomes_one_letter(guard, pay):
     assert unkept <= BEFORE_IT_BEGINS
 
 
-def test_a_function_of_rq_has_its_effect_once(guard):
+def test_a_function_run_by_rq_has_its_effect_once(guard):
     effects: list[str] = []
     body = idempotent(guard, key=str, name="body", wait=5)(effects.append)
     for number in itertools.count():
@@ -158,8 +159,8 @@ def test_a_function_of_rq_has_its_effect_once(guard):
     )
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.
-def test_a_coroutine_of_rq_has_its_effect_once(guard, monkeypatch):
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_coroutine_run_by_rq_has_its_effect_once(guard, monkeypatch):
     effects: list[str] = []
     job = SimpleNamespace(number_of_retries=0)
     module = sys.modules["duly.integrations.rq.idempotency"]

@@ -1,6 +1,6 @@
 """An application whose runs a fleet of Celery workers carries.
 
-Where things are comes from the environment, as in any deployment.
+Addresses come from the environment, as in any deployment.
 """
 
 import os
@@ -38,13 +38,13 @@ once, ours, linger = _shared.once, _shared.ours, _shared.linger
 
 @app.task(carrier=carrier)
 async def greet(name: str) -> str:
-    """Run on the loop of whoever carries it."""
+    """Run on the event loop of the process that carries the run."""
     return f"hello {name}, from {'celery' if celery.current_app.main == 'fleet' else 'elsewhere'}"
 
 
 @fleet.task(name="limited")
 def limited() -> None:
-    """Take as long as Celery lets a task of its own take."""
+    """Run for as long as Celery allows its own tasks to run."""
     while True:
         with suppress(SoftTimeLimitExceeded):
             time.sleep(60)
@@ -52,4 +52,4 @@ def limited() -> None:
 
 @app.every(seconds=1, name="beat", carrier=carrier)
 def beat() -> None:
-    """Come due."""
+    """Note that a schedule fired."""

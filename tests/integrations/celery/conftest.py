@@ -1,4 +1,4 @@
-"""The shop as its customers see it, and the workers behind it."""
+"""The shop as its customers see it, and its workers."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from tests.servers.processes import wait_until
 
 
 class Shop:
-    """The application in this process, with a way to start workers and to read their notes."""
+    """The application in this process, with methods that start workers and read their notes."""
 
     def __init__(self, module: Any, notes: Path, environment: dict[str, str]) -> None:
         self.tasks = module
@@ -24,7 +24,7 @@ class Shop:
         self._workers: list[CeleryWorker] = []
 
     def worker(self, *options: str) -> CeleryWorker:
-        """Start a worker; it ends with the test."""
+        """Start a worker. It ends with the test."""
         worker = self._open.enter_context(
             CeleryWorker(self._notes.parent, self._environment, *options)
         )
@@ -32,33 +32,33 @@ class Shop:
         return worker
 
     def logs(self) -> str:
-        """Return what the workers have logged."""
+        """Return the lines that the workers have logged."""
         return "".join(worker.log.read_text() for worker in self._workers)
 
     def notes(self, what: str) -> list[tuple[str, int]]:
-        """Return what was noted: the subject, and by which process."""
+        """Return the notes: the subject, and the process that wrote it."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
         words = [line.split() for line in lines]
         return [(subject, int(pid)) for found, subject, pid in words if found == what]
 
     def count(self, what: str) -> int:
-        """Return how often something was noted."""
+        """Return how often a note was written."""
         return len(self.notes(what))
 
     def wait_for(self, what: str, count: int = 1) -> None:
-        """Wait until something was noted so often."""
+        """Wait until a note was written this many times."""
         wait_until(lambda: self.count(what) >= count, seconds=40, what=f"{count} times {what}")
 
     def open_gate(self) -> None:
-        """Let lingering bodies end."""
+        """Let the tasks that wait at the gate finish."""
         Path(f"{self._notes}.gate").touch()
 
     def mend(self) -> None:
-        """Repair what makes bodies fail."""
+        """Repair the condition that makes tasks fail."""
         Path(f"{self._notes}.mended").touch()
 
     def close(self) -> None:
-        """End the workers and hang up."""
+        """End the workers and close the connections."""
         self._open.close()
         self.guard.close()
         self.tasks.app.close()
@@ -68,7 +68,7 @@ class Shop:
 def open_shop(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
-    """Opens a shop whose guard is at an address."""
+    """Open a shop whose guard is at the given address."""
     with ExitStack() as stack:
 
         def open_one(guard_url: str) -> Shop:
@@ -79,12 +79,14 @@ def open_shop(
             }
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
-            # Imported once: Celery gives tasks to every application of a process, old ones too.
+            # Imported once: Celery adds tasks to every application of a process, including old
+            # ones.
             module = importlib.import_module("tests.integrations.celery.shop")
             module.open_at(redis_url, guard_url)
             shop = Shop(module, tmp_path / "notes", environment)
             stack.callback(shop.close)
-            # A store is set up by whoever comes first; that need not be a race of processes.
+            # The first process to open a store sets it up. The test's processes need not race for
+            # that.
             shop.guard.look("none")
             return shop
 
@@ -93,13 +95,13 @@ def open_shop(
 
 @pytest.fixture
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """A shop whose guard is on the store of this test."""
+    """Yield a shop whose guard is on the store of this test."""
     return open_shop(store_url)
 
 
 @pytest.fixture
 def tasks(store_url, redis_url, monkeypatch):
-    """The application whose runs are carried, in this process."""
+    """Return the application whose runs are carried, in this process."""
     monkeypatch.setenv("SHOP_STORE", store_url)
     monkeypatch.setenv("SHOP_BROKER", redis_url)
     module = importlib.import_module("tests.integrations.celery.carried")
@@ -113,7 +115,7 @@ def tasks(store_url, redis_url, monkeypatch):
 
 @pytest.fixture
 def start_worker(tmp_path, tasks):
-    """Starts a worker of Celery, which ends with the test."""
+    """Return a function that starts a Celery worker, which ends with the test."""
     with ExitStack() as stack:
 
         def start(*options: str) -> CeleryWorker:

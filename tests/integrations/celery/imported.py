@@ -1,4 +1,4 @@
-"""A Celery application of which only the import was changed: it names a broker and no ledger."""
+"""A Celery application with only its import changed: it names a broker and no ledger."""
 
 import os
 from pathlib import Path

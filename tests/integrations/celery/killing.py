@@ -1,4 +1,4 @@
-"""Pool children killed with -9 while they run bodies, until so many have been."""
+"""Kill pool children with SIGKILL while they run tasks, until enough have been killed."""
 
 import os
 import random
@@ -17,7 +17,7 @@ _ORDERS_PER_KILL = 2
 
 
 def kill_children(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
-    """Send orders, and kill a child that is at work with one, again and again."""
+    """Send orders and repeatedly kill a child that runs one."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     outcome = Killed(orders=kills * _ORDERS_PER_KILL)
     shop.worker("--concurrency", str(_POOL))
@@ -50,7 +50,7 @@ def kill_children(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -
 
 
 def _strike(counter: EffectCounter, victim: int) -> bool:
-    """Kill a child; say whether it was at work to the last."""
+    """Kill a child. Return whether it was still running its task."""
     try:
         os.kill(victim, signal.SIGKILL)
     except ProcessLookupError:

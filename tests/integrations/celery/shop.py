@@ -1,6 +1,6 @@
-"""A Celery application whose bodies note what they do; run by real workers.
+"""A Celery application whose tasks note their effects, run by real workers.
 
-Where its broker, its guard and its notes are comes from the environment, as in any deployment.
+The addresses of its broker, guard and notes come from the environment, as in any deployment.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LEASE = 1.5
 
 app = Celery("shop")
 app.conf.update(
-    # What a killed worker had fetched is delivered again soon, not in an hour.
+    # Redeliver the messages that a killed worker had fetched soon instead of after an hour.
     broker_transport_options={
         "visibility_timeout": 3,
         "unacked_restore_interval": 1,
@@ -33,7 +33,7 @@ app.conf.update(
 
 
 def open_at(broker_url: str, guard_url: str) -> None:
-    """Send messages there, and keep keys there."""
+    """Set the addresses of the messages and of the keys."""
     app.conf.update(broker_url=broker_url, result_backend=broker_url)
     use_guard(app, Guard(guard_url, lease=LEASE))
 
@@ -44,28 +44,28 @@ __all__ = ["AlreadyQueued", "app", "guard_of"]
 
 
 def note(what: str, subject: object) -> None:
-    """Append a line, whole: the effect that is counted."""
+    """Append a whole line: the effect that is counted."""
     place = os.open(os.environ["SHOP_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(place, f"{what} {subject} {os.getpid()}\n".encode())
     os.close(place)
 
 
 def wait_for_gate() -> None:
-    """Linger until the test lets go."""
+    """Wait until the test opens the gate."""
     while not Path(os.environ["SHOP_NOTES"] + ".gate").exists():
         time.sleep(0.02)
 
 
 @app.task
 def charge(order_id: int, currency: str = "EUR") -> dict:
-    """Do what must not be done twice."""
+    """Have an effect that must not happen twice."""
     note("charged", order_id)
     return {"order": order_id, "currency": currency}
 
 
 @app.task(bind=True, autoretry_for=(ConnectionError,), max_retries=2, default_retry_delay=0)
 async def greet(self, name: str, failures: int = 0) -> str:
-    """Be a coroutine, whose effect comes behind an await."""
+    """Run as a coroutine that has its effect after an await."""
     await asyncio.sleep(0)
     if self.request.retries < failures:
         raise ConnectionError("away")
@@ -73,9 +73,9 @@ async def greet(self, name: str, failures: int = 0) -> str:
     return f"hello {name}, fence {self.claim.fence}"
 
 
-@app.task(max_retries=0)  # Putting a message off is no retry.
+@app.task(max_retries=0)  # Postponing a message does not count as a retry.
 def linger(order_id: int) -> int:
-    """Take long."""
+    """Wait at the gate."""
     note("began", order_id)
     wait_for_gate()
     note("ended", order_id)
@@ -93,7 +93,7 @@ def flaky(self, order_id: int, failures: int) -> int:
 
 @app.task
 def broken(order_id: int) -> int:
-    """Fail for good, until it is mended."""
+    """Fail permanently, until the cause is repaired."""
     note("tried", order_id)
     if not Path(os.environ["SHOP_NOTES"] + ".mended").exists():
         raise ValueError("no such order")
@@ -102,7 +102,7 @@ def broken(order_id: int) -> int:
 
 @app.task(bind=True)
 def gives_up(self, payload: dict) -> str:
-    """Send itself to the dead letters, until it is mended."""
+    """Send itself to the dead letters, until the cause is repaired."""
     note("tried", payload["order"])
     try:
         if not Path(os.environ["SHOP_NOTES"] + ".mended").exists():
@@ -115,21 +115,21 @@ def gives_up(self, payload: dict) -> str:
 
 @app.task(crash_limit=2)
 def deadly(order_id: int) -> None:
-    """Take its process with it."""
+    """Kill its own process."""
     note("tried", order_id)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(time_limit=1)
 def endless(order_id: int) -> None:
-    """Run into the hard limit."""
+    """Run until the hard limit."""
     note("tried", order_id)
     time.sleep(60)
 
 
 @app.task(soft_time_limit=1)
 def slow(order_id: int) -> None:
-    """Run into the soft limit."""
+    """Run until the soft limit."""
     try:
         time.sleep(60)
     except SoftTimeLimitExceeded:
@@ -139,7 +139,7 @@ def slow(order_id: int) -> None:
 
 @app.task(soft_time_limit=1)
 async def slow_on_a_loop(order_id: int) -> None:
-    """Run into the soft limit as a coroutine."""
+    """Run until the soft limit, as a coroutine."""
     try:
         await asyncio.sleep(60)
     except SoftTimeLimitExceeded:
@@ -149,7 +149,7 @@ async def slow_on_a_loop(order_id: int) -> None:
 
 @app.task(unique_on=["order_id"], raise_on_duplicate=True)
 def unique(order_id: int, attempt: int = 0) -> int:
-    """Be queued once."""
+    """Refuse to be queued twice."""
     note("began", order_id)
     wait_for_gate()
     return attempt
@@ -157,7 +157,7 @@ def unique(order_id: int, attempt: int = 0) -> int:
 
 @app.task(keys=["order_id"], graceful=True)
 def graceful(order_id: int, attempt: int = 0) -> int:
-    """Be queued once, and say nothing about it."""
+    """Refuse to be queued twice, without an error."""
     note("began", order_id)
     wait_for_gate()
     return attempt
@@ -165,7 +165,7 @@ def graceful(order_id: int, attempt: int = 0) -> int:
 
 @app.task(bind=True)
 def goes_on(self, order_id: int) -> str:
-    """Ask for a retry and return."""
+    """Ask for a retry, then return normally."""
     note("tried", order_id)
     if self.request.retries == 0:
         self.retry(countdown=0, throw=False)
@@ -184,7 +184,7 @@ def pay(order_id: int, port: int) -> int:
 
 @app.task(bind=True, autoretry_for=(ConnectionError,), max_retries=2, default_retry_delay=0)
 def moody(self, order_id: int) -> int:
-    """Fail once, and be tried again by Celery itself."""
+    """Fail once, and leave the retry to Celery."""
     if self.request.retries == 0:
         raise ConnectionError("away")
     note("calmed", order_id)
@@ -193,6 +193,6 @@ def moody(self, order_id: int) -> int:
 
 @app.task
 def add(numbers: list[int], more: int = 0) -> int:
-    """Be the end of a chord or a link of a chain."""
+    """Add numbers at the end of a chord or in a link of a chain."""
     note("added", more)
     return sum(numbers) + more

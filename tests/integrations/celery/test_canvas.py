@@ -4,12 +4,12 @@ import celery
 import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# What depends on the ledger is in its conformance suite, and in test_killing.py.
+# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
 
 WAIT = 30
 
 
-def test_chains_groups_and_chords_go_on_with_the_result_of_each_body(shop):
+def test_chains_groups_and_chords_continue_with_the_result_of_each_task(shop):
     shop.worker("--pool", "threads", "--concurrency", "4")
     tasks = shop.tasks
     twice = [

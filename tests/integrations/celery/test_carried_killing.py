@@ -8,7 +8,7 @@ from tests.integrations.proving import KILLS, SECONDS, keep
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
-def test_killed_children_lose_no_run(tasks, start_worker, counter, store_kind):
+def test_killed_pool_children_lose_no_run(tasks, start_worker, counter, store_kind):
     workers = [start_worker("--concurrency", "3")]
 
     document = kill_carriers(tasks, counter)

@@ -14,17 +14,17 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 WAIT = 40
 ON_ONE = pytest.mark.stores("sqlite")
-"""What is about Celery; how runs are handed over is in the conformance suite, on every store."""
+"""These tests are about Celery. The conformance suite tests handing over on every store."""
 
 
 def outcomes(run) -> list[str]:
-    """Return how the attempts of a run ended."""
+    """Return the outcomes of a run's attempts."""
     return [attempt.outcome for attempt in run.attempts()]
 
 
 @ON_ONE
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_runs_are_carried_and_nothing_of_ours_runs_them(tasks, start_worker, counter, pool):
+def test_carried_runs_are_not_run_by_a_duly_worker(tasks, start_worker, counter, pool):
     start_worker("--pool", pool, "--concurrency", "2")
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
     greeting = tasks.greet.using(delay=0.2).enqueue("ann")
@@ -34,7 +34,7 @@ def test_runs_are_carried_and_nothing_of_ours_runs_them(tasks, start_worker, cou
     assert set(counter.count("ended").values()) == {1}
 
 
-def test_our_own_worker_hands_over_and_runs_only_what_is_its_own(tasks, counter):
+def test_a_duly_worker_hands_over_carried_runs_and_runs_only_its_own_tasks(tasks, counter):
     with tasks.app.worker():
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
@@ -48,7 +48,7 @@ def test_our_own_worker_hands_over_and_runs_only_what_is_its_own(tasks, counter)
 
 
 @ON_ONE
-def test_retries_and_failures_are_dulys(tasks, start_worker, counter):
+def test_duly_retries_and_fails_carried_runs(tasks, start_worker, counter):
     start_worker()
     flaky, broken = tasks.flaky.enqueue(counter.port), tasks.broken.enqueue()
 
@@ -70,7 +70,7 @@ def test_time_limits_of_celery_do_not_reach_carried_runs(
     run = tasks.linger.enqueue(1, counter.port, str(gate))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
 
-    tasks.limited.apply_async(queue="fleet")  # Begins later, so its limits strike later.
+    tasks.limited.apply_async(queue="fleet")  # Begins later, so its limits do.
     wait_until(
         lambda: "Hard time limit (2s) exceeded for limited" in worker.log.read_text(),
         seconds=WAIT,
@@ -85,7 +85,7 @@ def test_time_limits_of_celery_do_not_reach_carried_runs(
 
 
 @ON_ONE
-def test_schedules_are_carried_too(tasks, start_worker):
+def test_the_runs_of_schedules_are_carried(tasks, start_worker):
     start_worker()
 
     wait_until(
@@ -96,7 +96,7 @@ def test_schedules_are_carried_too(tasks, start_worker):
 
 
 @ON_ONE
-def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
+def test_a_lost_message_is_sent_again_and_a_doubled_message_claims_nothing(
     tasks, start_worker, redis_url, counter
 ):
     with tasks.app.worker():
@@ -106,8 +106,9 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
         )
         with closing(redis.Redis.from_url(redis_url)) as client:
             wait_until(lambda: client.llen("fleet") == 1, seconds=WAIT, what="it is sent")
-            assert client.delete("fleet") == 1, "it is lost"
-            # Stale at once, and once more before anybody has come: its message is doubled.
+            assert client.delete("fleet") == 1, "the message is lost"
+            # The message is stale at once, and is sent again before a worker has fetched it: it is
+            # doubled.
             for count in (1, 2):
                 tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
                 tasks.app.store.wake()
@@ -122,7 +123,7 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     assert counter.count("began") == {"1": 1}
 
 
-def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
+def test_a_frozen_worker_cannot_finish_a_run_that_another_worker_has_taken_over(
     tasks, start_worker, counter, tmp_path, store_url
 ):
     gate = tmp_path / "gate"
@@ -148,10 +149,12 @@ def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
     assert outcomes(run) == ["lost", "returned"]
     second.stop()
     another = tasks.linger.enqueue(2, counter.port, str(gate))
-    assert another.result(timeout=WAIT) == frozen, "it goes on with other runs"
+    assert another.result(timeout=WAIT) == frozen, "the worker continues with other runs"
 
 
-def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, counter, tmp_path):
+def test_a_run_that_must_not_begin_twice_is_interrupted_when_its_worker_is_killed(
+    tasks, start_worker, counter, tmp_path
+):
     worker = start_worker("--concurrency", "1")
     run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")

@@ -13,18 +13,18 @@ SECRET = "hunter2"  # noqa: S105 - a canary
 
 @pytest.fixture
 def app() -> celery.Celery:
-    """An application that sends nothing."""
+    """Return an application that sends nothing."""
     return celery.Celery("shop", broker="memory://")
 
 
-def test_what_celery_reports_of_its_configuration_has_no_password_of_the_guard(app):
+def test_the_configuration_that_celery_reports_has_no_password_of_the_guard(app):
     app.conf.duly_guard_database = f"redis://:{SECRET}@127.0.0.1:1/0"
 
     guard = guard_of(app)
 
     assert guard.url == f"redis://:{SECRET}@127.0.0.1:1/0"
     assert SECRET not in app.bugreport()
-    assert SECRET not in repr(app.conf.table(censored=True)), "as `celery inspect conf` has it"
+    assert SECRET not in repr(app.conf.table(censored=True)), "as in `celery inspect conf`"
 
 
 def test_a_guard_of_a_wrong_type_is_refused_without_being_shown(app):
@@ -36,7 +36,7 @@ def test_a_guard_of_a_wrong_type_is_refused_without_being_shown(app):
     assert SECRET not in str(caught.value)
 
 
-def test_the_page_names_the_settings_by_which_a_killed_workers_messages_come_back(app):
+def test_the_page_names_the_settings_that_redeliver_the_messages_of_a_killed_worker(app):
     times = (
         Channel.visibility_timeout,
         # kombu 5.6 has these two as numbers in its code.

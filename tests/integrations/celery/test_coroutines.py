@@ -20,21 +20,21 @@ FOREVER = 60
 
 @pytest.fixture
 def guard(tmp_path) -> Iterator[Guard]:
-    """A guard on SQLite: nothing here depends on the ledger."""
+    """Yield a guard on SQLite. Nothing in this file depends on the ledger."""
     with closing(Guard(f"sqlite:///{tmp_path / 'guard.db'}", lease=60)) as guard:
         yield guard
 
 
 @pytest.fixture
 def app(guard) -> celery.Celery:
-    """An application whose tasks are run by `apply`."""
+    """Return an application whose tasks are run by `apply`."""
     app = celery.Celery("loops", broker="memory://", backend="cache+memory://")
     app.conf.duly_guard_database = guard
     return app
 
 
 def made(app: celery.Celery, function, **options):
-    """Make a task of a function."""
+    """Make a task from a function."""
     return app.task(function, base=IdempotentTask, name=function.__name__, shared=False, **options)
 
 
@@ -43,7 +43,7 @@ def made(app: celery.Celery, function, **options):
 
 @pytest.fixture
 def strike() -> Iterator[object]:
-    """Lets the limit strike as in a worker: by a signal, while the loop waits."""
+    """Raise the limit as a worker does: by a signal, while the loop waits."""
 
     def exceed(*_signal: object) -> None:
         raise SoftTimeLimitExceeded
@@ -85,7 +85,7 @@ def test_a_coroutine_can_catch_its_soft_time_limit(app, guard, strike):
     assert guard.letters.list() == []
 
 
-def test_one_that_it_does_not_catch_is_its_error(app, guard, strike):
+def test_a_soft_time_limit_that_a_coroutine_does_not_catch_is_its_error(app, guard, strike):
     async def sleep(number: int) -> None:
         strike()
         await asyncio.sleep(FOREVER)
@@ -109,7 +109,7 @@ async def in_a_group_that_is_open(child) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(child)
             await asyncio.sleep(FOREVER)
-    except ExceptionGroup as errors:  # As of every error inside of one.
+    except ExceptionGroup as errors:  # As for every error inside a task group.
         (limit,) = errors.exceptions
         raise limit from None
 
@@ -121,7 +121,7 @@ async def in_time(child) -> None:
 @pytest.mark.parametrize(
     "wait", [in_a_group, in_a_group_that_is_open, in_time, asyncio.gather], ids=lambda w: w.__name__
 )
-def test_what_a_coroutine_waits_for_has_ended_when_it_is_told_of_its_limit(app, strike, wait):
+def test_an_awaited_coroutine_has_ended_when_its_caller_gets_the_time_limit(app, strike, wait):
     seen = []
 
     async def child() -> None:
@@ -144,7 +144,7 @@ def test_what_a_coroutine_waits_for_has_ended_when_it_is_told_of_its_limit(app, 
     assert seen == ["cancelled", "limit"]
 
 
-def test_a_limit_that_strikes_in_a_callback_of_the_loop_is_told_too(app):
+def test_a_time_limit_that_is_raised_in_a_callback_of_the_loop_fails_the_task(app):
     def exceed() -> None:
         raise SoftTimeLimitExceeded
 
@@ -162,7 +162,7 @@ def test_a_limit_that_strikes_in_a_callback_of_the_loop_is_told_too(app):
 
 @pytest.mark.filterwarnings("error:coroutine .* was never awaited")
 @pytest.mark.parametrize("options", [{}, {"raise_on_duplicate": True}], ids=["plain", "unique"])
-def test_on_a_running_loop_an_eager_call_is_refused_and_leaves_nothing_behind(app, guard, options):
+def test_an_eager_call_on_a_running_loop_is_refused_and_leaves_nothing(app, guard, options):
     async def greet(name: str) -> str:
         return f"hello {name}"
 
@@ -187,7 +187,7 @@ def test_on_a_running_loop_an_eager_call_is_refused_and_leaves_nothing_behind(ap
 # -- inheritance --
 
 
-def test_a_task_is_what_its_own_run_is_whatever_it_inherits(app, guard):
+def test_a_subclass_is_a_coroutine_task_only_if_its_own_run_is_a_coroutine(app, guard):
     class Waiting(IdempotentTask):
         name = "waiting"
 

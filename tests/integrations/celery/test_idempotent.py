@@ -1,4 +1,4 @@
-"""Celery tasks, carried by real workers over a real Redis, are done once per payload."""
+"""Celery tasks, carried by real workers over a real Redis, run once per payload."""
 
 import asyncio
 import re
@@ -19,13 +19,13 @@ from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# What depends on the ledger is in its conformance suite, and in test_killing.py.
+# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
 
 WAIT = 30
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, pool):
+def test_equal_calls_run_once_and_all_return_the_result(shop, pool):
     shop.worker("--pool", pool, "--concurrency", "2")
     charge = shop.tasks.charge
 
@@ -44,7 +44,7 @@ def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, pool):
     assert sorted(subject for subject, _ in shop.notes("greeted")) == ["ann", "bob"]
 
 
-def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
+def test_a_duplicate_of_a_running_call_is_postponed_and_gets_its_result(shop):
     shop.worker()
     first = shop.tasks.linger.delay(1)
     shop.wait_for("began")
@@ -53,17 +53,19 @@ def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
     wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
     assert "in the hands of" in str(second.info)
     put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
-    # Celery tells its result backend first, and then its log.
+    # Celery writes to its result backend before it writes to its log.
     wait_until(lambda: re.search(put_off, shop.logs()), seconds=WAIT, what="the log says so")
     seconds = [float(found) for found in re.findall(put_off, shop.logs())]
-    assert 0 < min(seconds) <= max(seconds) <= shop.tasks.LEASE, "for what is left of the lease"
+    assert 0 < min(seconds) <= max(seconds) <= shop.tasks.LEASE, (
+        "postponed for the rest of the lease"
+    )
     shop.open_gate()
 
     assert (first.get(WAIT), second.get(WAIT)) == (1, 1)
     assert shop.count("began") == 1
 
 
-def test_retries_go_on_under_the_same_key(shop):
+def test_retries_keep_the_same_key(shop):
     shop.worker()
 
     assert shop.tasks.flaky.delay(1, 3).get(WAIT) == 1
@@ -72,7 +74,7 @@ def test_retries_go_on_under_the_same_key(shop):
     assert shop.guard.letters.list() == []
 
 
-def test_a_body_that_asks_for_a_retry_and_goes_on_is_tried_again(shop):
+def test_a_task_that_asks_for_a_retry_and_returns_is_retried(shop):
     shop.worker()
 
     shop.tasks.goes_on.delay(1)
@@ -83,7 +85,7 @@ def test_a_body_that_asks_for_a_retry_and_goes_on_is_tried_again(shop):
     assert shop.guard.look(key).result == '"at last"'
 
 
-def test_exhausted_retries_end_as_a_letter_with_all_it_takes_to_replay_it(shop):
+def test_exhausted_retries_end_as_a_dead_letter_that_can_be_replayed(shop):
     shop.worker()
     result = shop.tasks.flaky.delay(1, failures=9)
 
@@ -99,7 +101,7 @@ def test_exhausted_retries_end_as_a_letter_with_all_it_takes_to_replay_it(shop):
     assert letter.queue == "celery"
 
 
-def test_a_permanent_error_ends_as_a_letter_whose_replay_really_runs(shop):
+def test_a_permanent_error_ends_as_a_dead_letter_whose_replay_runs(shop):
     shop.worker()
     for number in (1, 2):
         with pytest.raises(ValueError, match="no such order"):
@@ -108,7 +110,7 @@ def test_a_permanent_error_ends_as_a_letter_whose_replay_really_runs(shop):
     shop.mend()
 
     assert shop.guard.letters.replay(first.id) == (1, 0, ())
-    assert shop.guard.letters.replay(first.id) == (0, 1, ()), "it was replayed already"
+    assert shop.guard.letters.replay(first.id) == (0, 1, ()), "the dead letter was already replayed"
     assert shop.guard.letters.discard(second.id, actor="ann") == (1, 0, ())
 
     shop.wait_for("tried", 3)
@@ -134,7 +136,7 @@ def test_a_task_that_sends_itself_to_the_dead_letters_has_failed_and_can_be_repl
     wait_until(lambda: shop.guard.look(letter.key).state == "done", seconds=WAIT, what="it is done")
 
 
-def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(shop):
+def test_a_task_that_kills_its_process_ends_as_a_dead_letter_and_the_pool_survives(shop):
     worker = shop.worker()
     result = shop.tasks.deadly.delay(1)
 
@@ -143,9 +145,9 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
 
     assert shop.count("tried") == 2
     (letter,) = shop.guard.letters.list(cause="crashed")
-    assert letter.attempts == 2, "it was not tried a third time"
+    assert letter.attempts == 2, "there was no third attempt"
     assert worker.is_alive()
-    # What is replayed really runs, and has all its chances again.
+    # A replay really runs, with all of its retries available again.
     shop.guard.letters.replay(letter.id)
     shop.wait_for("tried", 4)
     wait_until(
@@ -156,7 +158,7 @@ def test_a_task_that_kills_its_process_ends_as_a_letter_and_the_pool_lives_on(sh
     assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
 
 
-def test_time_limits_end_as_letters(shop):
+def test_tasks_that_exceed_a_time_limit_become_dead_letters(shop):
     shop.worker()
     for task in (shop.tasks.endless, shop.tasks.slow, shop.tasks.slow_on_a_loop):
         with pytest.raises(Exception, match="TimeLimit"):
@@ -171,7 +173,7 @@ def test_time_limits_end_as_letters(shop):
 
 @pytest.fixture
 def timed_out(shop):
-    """Notes a hard time limit of a task as a worker's main process does."""
+    """Return a function that notes a task's hard time limit as a worker's main process does."""
 
     def note(task: celery.Task) -> None:
         record_timed_out(task, (1,), {}, TimeLimitExceeded(1))
@@ -179,13 +181,13 @@ def timed_out(shop):
     return note
 
 
-def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
+def test_the_dead_letter_of_a_time_limit_is_written_once_the_ledger_is_back(
     shop, timed_out, monkeypatch
 ):
     put, failures = GuardDeadLetters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
 
     def put_later(self, draft, letter_id):
-        put(self, draft, letter_id)  # Its answer is lost, too.
+        put(self, draft, letter_id)  # The answer of the ledger is lost, too.
         if failures:
             raise failures.pop()
 
@@ -196,7 +198,7 @@ def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
     assert (letter.cause, failures) == ("timeout", [])
 
 
-def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
+def test_the_dead_letter_of_a_time_limit_is_logged_whole_if_it_cannot_be_written(
     shop, timed_out, monkeypatch, caplog
 ):
     monkeypatch.setattr(dead_letters, "DEAD_LETTER_WRITE_SECONDS", 0.0)
@@ -207,7 +209,7 @@ def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     (line,) = caplog.records
     assert (line.name, line.levelname) == ("duly", "CRITICAL")
     _, _, said = line.message.partition("guard.letters.put(")
-    draft = eval(said.removesuffix(")"), {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 - as a person would
+    draft = eval(said.removesuffix(")"), {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 -as by hand
     letter = shop.guard.letters.get(shop.guard.letters.put(draft))
     assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
@@ -229,20 +231,20 @@ def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
     shop.open_gate()
 
     assert [result.get(WAIT) for result in results] == [0, 0, 0]
-    # It has ended, so its result is what an equal call gets.
+    # The task has ended, so an equal call gets its result.
     assert unique.delay(1, attempt=2).get(WAIT) == 0
     assert shop.count("began") == 3
 
 
 @pytest.fixture
 def sending(store_url):
-    """An application whose messages nobody fetches."""
+    """Return an application whose messages no worker fetches."""
     with closing(Guard(store_url)) as guard:
         yield Celery("sending", broker="memory://", guard=guard, set_as_current=False)
 
 
 def unsent(sending: Celery, name: str, **options) -> celery.Task:
-    """Define a task of a parameter and one that need not count."""
+    """Define a task with one parameter that counts for the key and one that need not."""
 
     def pay(order_id: int, attempt: int = 0) -> int:
         return order_id
@@ -250,7 +252,7 @@ def unsent(sending: Celery, name: str, **options) -> celery.Task:
     return sending.task(pay, name=name, shared=False, **options)
 
 
-def test_a_call_that_never_began_keeps_others_back_for_as_long_as_is_said(sending):
+def test_a_call_that_never_began_blocks_equal_calls_until_its_lock_expires(sending):
     long = unsent(sending, "long", raise_on_duplicate=True, lock_expiry=50)
     short = unsent(sending, "short", raise_on_duplicate=True, lock_expiry=0.05)
 
@@ -269,7 +271,7 @@ def test_a_call_that_never_began_keeps_others_back_for_as_long_as_is_said(sendin
     wait_until(is_sent, seconds=WAIT, what="it may be sent again")
 
 
-def test_what_celery_once_calls_once_is_understood(sending):
+def test_the_once_option_of_celery_once_is_understood(sending):
     loud = unsent(sending, "loud", once={"keys": ["order_id"], "timeout": 50})
     quiet = unsent(sending, "quiet", once={"graceful": True})
 
@@ -280,11 +282,11 @@ def test_what_celery_once_calls_once_is_understood(sending):
 
     assert 0 < caught.value.countdown <= 50
     assert quiet.delay(1).state == "REJECTED"
-    assert quiet.delay(1, attempt=2).id is not None, "it is another call"
+    assert quiet.delay(1, attempt=2).id is not None, "the calls are different"
 
 
 @pytest.mark.parametrize("wrong", [{"unlock_before_run": True}, {"grateful": True}, True])
-def test_and_refused_where_it_cannot_be_kept(sending, wrong):
+def test_a_once_option_that_cannot_be_honoured_is_refused(sending, wrong):
     with pytest.raises(BadOption, match="once"):
         unsent(sending, "wrong", once=wrong).delay(1)
     with pytest.raises(BadOption, match="once"):
@@ -317,7 +319,7 @@ def test_a_frozen_holder_cannot_finish(shop, store_url):
     assert shop.guard.letters.list() == []
 
 
-def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_url):
+def test_dead_letters_of_a_task_with_its_own_guard_can_be_replayed(shop, store_url):
     guard = Guard(store_url, namespace="own", lease=2)
 
     def fails(order_id: int) -> None:
@@ -337,7 +339,7 @@ def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_u
 
 
 @pytest.mark.parametrize("name", ["graceful", "unique"])
-def test_a_replay_that_a_task_refuses_leaves_its_letter_open(shop, name):
+def test_a_replay_that_is_refused_as_a_duplicate_leaves_its_dead_letter_open(shop, name):
     task, letters = getattr(shop.tasks, name), shop.guard.letters
     first, second = (
         write_dead_letter(task, (1,), {}, cause="sent", error=None, key=None, attempts=1)
@@ -351,7 +353,7 @@ def test_a_replay_that_a_task_refuses_leaves_its_letter_open(shop, name):
     assert letters.get(second).state == "open"
 
 
-def test_one_guard_of_two_applications_sends_each_letter_by_its_own(store_url):
+def test_a_guard_of_two_applications_replays_each_dead_letter_in_its_own_application(store_url):
     ran = []
 
     def open_one(name: str, guard: Guard) -> celery.Task:
@@ -372,7 +374,9 @@ def test_one_guard_of_two_applications_sends_each_letter_by_its_own(store_url):
     assert sorted(ran) == [("bank", 1), ("shop", 0)]
 
 
-def test_while_the_ledger_is_away_messages_are_put_off_and_nothing_runs(open_shop, private_redis):
+def test_messages_are_postponed_and_not_run_while_the_ledger_is_unavailable(
+    open_shop, private_redis
+):
     shop = open_shop(private_redis.url())
     shop.worker()
     assert shop.tasks.charge.delay(1).get(WAIT)["order"] == 1
@@ -387,14 +391,14 @@ def test_while_the_ledger_is_away_messages_are_put_off_and_nothing_runs(open_sho
     assert shop.count("charged") == 2
 
 
-def test_a_call_that_does_not_fit_any_more_is_kept_as_a_letter(shop):
+def test_a_call_that_no_longer_fits_its_task_becomes_a_dead_letter(shop):
     assert shop.tasks.charge.apply((1, "EUR", "and more")).state == FAILURE
 
     (letter,) = shop.guard.letters.list()
     assert "and more" in letter.arguments
 
 
-def test_a_call_that_can_have_no_key_is_kept_as_a_letter(shop):
+def test_a_call_that_can_have_no_key_becomes_a_dead_letter(shop):
     result = shop.tasks.charge.apply((float("nan"),))
 
     assert result.state == FAILURE
@@ -403,7 +407,7 @@ def test_a_call_that_can_have_no_key_is_kept_as_a_letter(shop):
     assert "nan" in letter.arguments
 
 
-def test_called_plainly_a_task_is_the_function(shop):
+def test_a_task_that_is_called_directly_is_not_guarded(shop):
     async def later(order_id: int) -> int:
         shop.tasks.note("charged", order_id)
         return order_id
@@ -415,7 +419,7 @@ def test_called_plainly_a_task_is_the_function(shop):
     assert shop.count("charged") == 4
 
 
-def test_a_body_that_has_only_begun_is_a_letter_and_no_success(shop):
+def test_a_task_that_returns_an_unawaited_coroutine_becomes_a_dead_letter(shop):
     def begin(order_id: int) -> object:
         return asyncio.sleep(0, order_id)
 
@@ -433,7 +437,7 @@ def test_an_eager_call_is_guarded_too(shop):
     assert shop.count("charged") == 1
 
 
-def test_a_task_says_for_how_long_its_calls_are_known_and_each_can_be_forgotten(shop):
+def test_a_task_sets_how_long_its_keys_are_kept_and_each_key_can_be_reset(shop):
     def kept_seconds(name: str, key_ttl: float | None) -> float | None:
         task = unsent(shop.tasks.app, name, key_ttl=key_ttl)
         assert task.apply((1,)).get() == 1
@@ -448,7 +452,7 @@ def test_a_task_says_for_how_long_its_calls_are_known_and_each_can_be_forgotten(
     assert shop.count("charged") == 2
 
 
-def test_a_body_knows_its_claim(shop):
+def test_a_task_can_read_its_claim(shop):
     def fenced(self, order_id: int) -> list:
         self.claim.check()
         return [self.claim.fence, self.claim.key]
@@ -475,7 +479,7 @@ def test_a_task_that_leaves_without_a_result_may_run_again(shop):
     assert shop.guard.letters.list() == []
 
 
-def test_results_are_never_success_for_a_body_that_was_not_done(shop):
+def test_the_result_of_a_task_that_has_not_completed_is_never_success(shop):
     worker = shop.worker()
     result = shop.tasks.linger.delay(1)
     shop.wait_for("began")

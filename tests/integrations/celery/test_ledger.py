@@ -22,14 +22,14 @@ AT_NO_TIME = 20
 
 @pytest.fixture(autouse=True)
 def _without_a_ledger(monkeypatch):
-    """Nothing but the broker is configured."""
+    """Clear the environment so that only the broker is configured."""
     monkeypatch.delenv("DULY_URL", raising=False)
     monkeypatch.delenv("CELERY_BROKER_URL", raising=False)
 
 
 @pytest.fixture
 def environment(tmp_path, redis_url):
-    """What the application needs to know, wherever its worker was started."""
+    """Return the settings of the application, for a worker that is started in any folder."""
     return {
         "IMPORTED_BROKER": redis_url,
         "IMPORTED_NOTES": str(tmp_path / "notes"),
@@ -38,7 +38,7 @@ def environment(tmp_path, redis_url):
 
 
 def start_in(folder, environment):
-    """Start a worker that must end by itself, and return how it did and what it wrote."""
+    """Start a worker that must end by itself. Return its exit code and its output."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "celery", "-A", APPLICATION, "worker", "--pool", "solo"]
     ended = subprocess.run(
@@ -54,7 +54,7 @@ def start_in(folder, environment):
 
 
 @pytest.mark.process
-def test_two_workers_in_two_folders_do_each_payload_once(tmp_path, environment):
+def test_two_workers_in_two_folders_run_each_payload_once(tmp_path, environment):
     broker = environment["IMPORTED_BROKER"]
     sender = celery.Celery("imported", broker=broker, backend=broker)
     workers = []
@@ -144,7 +144,7 @@ def test_brokers_that_differ_for_reading_and_writing_are_refused(redis_url):
         guard_of(app)
 
 
-def test_tls_that_an_address_does_not_name_is_refused():
+def test_tls_settings_outside_the_broker_address_are_refused():
     app = Celery("refused", broker="rediss://localhost")
     app.conf.broker_use_ssl = {"ssl_ca_certs": "/ca.pem"}
 
@@ -184,7 +184,7 @@ def test_a_broker_over_a_socket_is_the_ledger(private_redis):
         assert guard.look("none") is None
 
 
-def test_a_prefix_of_names_in_redis_parts_the_keys_of_applications(redis_url):
+def test_the_global_key_prefix_of_the_broker_is_the_namespace_of_the_guard(redis_url):
     app = Celery("prefixed", broker=redis_url)
     app.conf.broker_transport_options = {"global_keyprefix": "shop:"}
 
@@ -200,7 +200,7 @@ def test_a_broker_that_evicts_keys_is_no_ledger(private_redis, policy):
         guard.look("none")
 
 
-def test_a_broker_that_does_not_tell_its_policy_is_no_ledger(private_redis):
+def test_a_broker_that_does_not_report_its_eviction_policy_is_no_ledger(private_redis):
     private_redis.call("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
     app = Celery("shy", broker=private_redis.url().replace("//", "//shy:secret@"))
 

@@ -19,7 +19,7 @@ TASK = "examples.celery_webhook.process_webhook"
 
 
 class Webhooks:
-    """The old application's queue, and what the new application's workers did with it."""
+    """The old application's queue, and the notes of the new application's workers."""
 
     def __init__(self, folder, redis_url, store_url):
         self._logs, self._folder, self._redis_url = folder, folder / "webhooks", redis_url
@@ -32,7 +32,7 @@ class Webhooks:
         }
 
     def send(self, *events, customer="ann"):
-        """Do what a web process of the old application does."""
+        """Send a message as a web process of the old application does."""
         with celery.Celery("old", broker=self._redis_url, set_as_current=False) as old:
             for event in events:
                 payload = {"id": event, "customer": customer}
@@ -45,14 +45,14 @@ class Webhooks:
         return CeleryWorker(self._logs, self._environment, *options, **program)
 
     def close_gate(self):
-        """Let bodies that have begun wait."""
+        """Close the gate, so that running tasks wait."""
         (self._folder / "closed").touch()
 
     def open_gate(self):
         (self._folder / "closed").unlink()
 
     def notes(self, what):
-        """Return the events of which that was noted, each with the process that did so."""
+        """Return the events that were noted, each with the process that noted it."""
         place = self._folder / "notes"
         lines = place.read_text().splitlines() if place.exists() else []
         words = [line.split() for line in lines]
@@ -72,14 +72,14 @@ class Webhooks:
 @pytest.fixture
 def webhooks(tmp_path, redis_url, store_url):
     with closing(Guard(store_url)) as guard:
-        guard.look("none")  # Sets up the store, lest processes race for that.
+        guard.look("none")  # Set up the store first. Otherwise the processes would race for it.
     return Webhooks(tmp_path, redis_url, store_url)
 
 
 @pytest.mark.stores("sqlite")
 def test_messages_of_the_old_application_are_handled_once_though_a_process_is_killed(webhooks):
     events = [f"evt_{number}" for number in range(5)]
-    webhooks.send(*events, *events)  # Every webhook came twice.
+    webhooks.send(*events, *events)  # Every webhook was delivered twice.
     webhooks.close_gate()
 
     with webhooks.worker():
@@ -88,7 +88,7 @@ def test_messages_of_the_old_application_are_handled_once_though_a_process_is_ki
         os.kill(victim, signal.SIGKILL)
         webhooks.open_gate()
         webhooks.wait_until_noted("handled", *events)
-        # There is one process: when it has handled the last, it has looked at those before.
+        # There is one process. Once it has handled the last message, it has seen those before it.
         webhooks.send("last")
         webhooks.wait_until_noted("handled", "last")
 
@@ -99,7 +99,7 @@ def test_messages_of_the_old_application_are_handled_once_though_a_process_is_ki
 
 @pytest.mark.stores("sqlite", "postgres")
 def test_messages_are_handled_once_though_the_whole_worker_is_killed(webhooks, store_url):
-    """As when its machine loses power: no process is left to give its messages back."""
+    """Simulate a power failure: no process is left that could return its messages."""
     with closing(Guard(store_url)) as guard:
         letters = lambda: {each.id for each in guard.letters.list()}  # noqa: E731 - of this guard
         with webhooks.worker() as worker:

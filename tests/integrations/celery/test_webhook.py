@@ -13,7 +13,7 @@ from tests.servers.processes import wait_until
 
 pytestmark = [
     pytest.mark.process,
-    # What depends on the ledger is in its conformance suite, and in test_killing.py.
+    # The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
     pytest.mark.stores("sqlite"),
 ]
 
@@ -21,7 +21,7 @@ WAIT = 40
 
 
 class Webhooks:
-    """The example in this process, its worker, and what it has written down."""
+    """The example in this process, its worker, and its notes."""
 
     def __init__(self, module, guard, folder):
         self.app = module.app
@@ -30,22 +30,22 @@ class Webhooks:
         self.folder = folder
 
     def notes(self, what):
-        """Return whose webhooks were noted, and by which process."""
+        """Return the customers whose webhooks were noted, with the process that noted each."""
         place = self.folder / "notes"
         words = [line.split() for line in place.read_text().splitlines()] if place.exists() else []
         return [(event, int(pid)) for found, event, pid in words if found == what]
 
     def events(self, what):
-        """Return whose webhooks were noted, in order."""
+        """Return the customers whose webhooks were noted, in order."""
         return [event for event, _ in self.notes(what)]
 
     def wait_for(self, what, count=1):
-        """Wait until so many were noted."""
+        """Wait until this many webhooks were noted."""
         found = lambda: len(self.notes(what)) >= count  # noqa: E731 - named for the wait alone
         wait_until(found, seconds=WAIT, what=f"{count} times {what}")
 
-    def wait_for_letter(self):
-        """Wait until one has died, and return its letter."""
+    def wait_for_dead_letter(self):
+        """Wait until a task has failed, and return its dead letter."""
         wait_until(lambda: bool(self.guard.letters.list()), seconds=WAIT, what="there is a letter")
         (letter,) = self.guard.letters.list()
         return letter
@@ -53,7 +53,7 @@ class Webhooks:
 
 @pytest.fixture
 def webhooks(tmp_path, redis_url, store_url, monkeypatch):
-    """The example with one worker, and a customer whose name is ann."""
+    """Yield the example with one worker, and a customer whose name is ann."""
     folder = tmp_path / "webhooks"
     (folder / "customers").mkdir(parents=True)
     (folder / "customers" / "ann").touch()
@@ -64,11 +64,11 @@ def webhooks(tmp_path, redis_url, store_url, monkeypatch):
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    # Imported once: Celery gives tasks to every application of a process, old ones too.
+    # Imported once: Celery adds tasks to every application of a process, including old ones.
     module = importlib.import_module("examples.celery_webhook")
     module.app.conf.update(broker_url=redis_url)
     guard = use_guard(module.app, Guard(store_url))
-    # A store is set up by whoever comes first; that need not be a race of processes.
+    # The first process to open a store sets it up. The test's processes need not race for that.
     guard.look("none")
     options = ("-Q", "default", "--concurrency", "1")
     application = "tests.integrations.celery.webhook"
@@ -78,13 +78,13 @@ def webhooks(tmp_path, redis_url, store_url, monkeypatch):
     module.app.close()
 
 
-def test_a_payload_that_comes_again_is_handled_once(webhooks):
+def test_a_payload_that_is_delivered_again_is_handled_once(webhooks):
     payload = {"id": "evt_1", "customer": "ann"}
 
     webhooks.process.delay(payload)
     webhooks.process.delay(payload)
     webhooks.process.delay(payload={"customer": "ann", "id": "evt_1"})
-    # There is one process: when the last is handled, those before it were looked at.
+    # There is one process. Once it has handled the last webhook, it has seen those before it.
     webhooks.process.delay({"id": "evt_2", "customer": "ann"})
     webhooks.wait_for("handled", 2)
 
@@ -92,7 +92,7 @@ def test_a_payload_that_comes_again_is_handled_once(webhooks):
     assert webhooks.guard.letters.list() == []
 
 
-def test_a_transient_error_is_tried_again(webhooks):
+def test_a_transient_error_is_retried(webhooks):
     (webhooks.folder / "outage").touch()
     webhooks.process.delay({"id": "evt_1", "customer": "ann"})
     webhooks.wait_for("began", 2)
@@ -104,10 +104,10 @@ def test_a_transient_error_is_tried_again(webhooks):
     assert webhooks.guard.letters.list() == []
 
 
-def test_a_permanent_error_ends_as_a_letter_whose_replay_is_handled(webhooks):
+def test_a_permanent_error_ends_as_a_dead_letter_whose_replay_is_handled(webhooks):
     webhooks.process.delay({"id": "evt_1", "customer": "bob"})
 
-    letter = webhooks.wait_for_letter()
+    letter = webhooks.wait_for_dead_letter()
     assert (letter.cause, letter.queue) == ("sent", "default")
     assert letter.error == "examples.celery_webhook.PermanentError: there is no customer bob"
     (webhooks.folder / "customers" / "bob").touch()
@@ -118,7 +118,7 @@ def test_a_permanent_error_ends_as_a_letter_whose_replay_is_handled(webhooks):
     assert webhooks.guard.letters.list() == []
 
 
-def test_a_process_killed_while_it_handles_one_loses_nothing(webhooks):
+def test_a_process_that_is_killed_while_it_handles_a_webhook_loses_nothing(webhooks):
     webhooks.process.delay({"id": "evt_1", "customer": "ann", "seconds": 1})
     webhooks.wait_for("began")
     ((_, victim),) = webhooks.notes("began")

@@ -1,4 +1,4 @@
-"""The example, with a lease that a test has the time to wait for and a gate that it can close."""
+"""The example, with a short lease and a gate that a test can close."""
 
 import time
 from types import SimpleNamespace
@@ -8,16 +8,16 @@ from duly.integrations.celery import use_guard
 from examples import celery_webhook
 from examples.celery_webhook import app
 
-# The application has the article's settings. These change no more than how long a test waits until
-# messages that a killed worker had fetched are delivered again and handled.
-LEASE = 1.5  # Not 30 seconds, for which the key of a killed body is held.
+# The application has the article's settings. These changes only shorten the time that a test waits
+# until the messages of a killed worker are delivered again and handled.
+LEASE = 1.5  # Instead of 30 seconds, for which the key of a killed task is held.
 app.conf.broker_transport_options = {
-    # Not an hour, for which no other worker takes a message that was fetched.
+    # Instead of an hour, for which no other worker takes a message that was fetched.
     "visibility_timeout": 3,
-    # A worker looks for such messages every second, not every 10 times 10 seconds.
+    # A worker looks for such messages every second instead of every 10 times 10 seconds.
     "unacked_restore_interval": 1,
     "unacked_restore_throttle": 1,
-    # Not five minutes, for which no worker looks if one was killed while it looked.
+    # Instead of five minutes, for which no worker looks if one was killed while it looked.
     "unacked_mutex_expire": 3,
 }
 use_guard(app, Guard(lease=LEASE))

@@ -1,4 +1,4 @@
-"""Real Celery workers, started, killed, and certainly gone in the end."""
+"""Real Celery workers that are started, killed, and always removed at the end."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ IMPORTS = (
 
 
 class CeleryWorker(FleetWorker):
-    """A worker with its pool. `with CeleryWorker(…) as worker:` leaves nobody behind."""
+    """A worker with its pool. `with CeleryWorker(…) as worker:` leaves no process running."""
 
     def __init__(
         self,

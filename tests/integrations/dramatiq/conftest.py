@@ -1,4 +1,4 @@
-"""The shop as its customers see it, and the workers behind it."""
+"""The shop as its customers see it, and its workers."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ WAIT_MILLISECONDS = 40_000
 
 
 class Shop:
-    """The actors, with a way to start workers and to see what they did."""
+    """The actors, with methods that start workers and show their effects."""
 
     def __init__(self, module: Any, folder: Path, environment: dict[str, str]) -> None:
         self.actors = module
@@ -26,7 +26,7 @@ class Shop:
         self._open = ExitStack()
 
     def worker(self, *options: str) -> FleetWorker:
-        """Start a worker; it ends with the test."""
+        """Start a worker. It ends with the test."""
         return self._open.enter_context(dramatiq_worker(self._folder, self._environment, *options))
 
     def result(self, message: Any) -> Any:
@@ -36,11 +36,11 @@ class Shop:
         )
 
     def open_gate(self) -> None:
-        """Let lingering bodies end."""
+        """Let the actors that wait at the gate finish."""
         Path(self._environment["SHOP_GATE"]).touch()
 
     def close(self) -> None:
-        """End the workers and hang up."""
+        """End the workers and close the connections."""
         self._open.close()
         self.guard.close()
         self.actors.broker.close()
@@ -51,7 +51,7 @@ class Shop:
 def open_shop(
     tmp_path: Path, redis_url: str, counter: EffectCounter, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
-    """Opens a shop whose guard is at an address."""
+    """Open a shop whose guard is at the given address."""
     with ExitStack() as stack:
 
         def open_one(guard_url: str) -> Shop:
@@ -66,7 +66,8 @@ def open_shop(
             module = importlib.import_module("tests.integrations.dramatiq.shop")
             shop = Shop(importlib.reload(module), tmp_path, environment)
             stack.callback(shop.close)
-            # A store is set up by whoever comes first; that need not be a race of processes.
+            # The first process to open a store sets it up. The test's processes need not race for
+            # that.
             shop.guard.look("none")
             return shop
 
@@ -75,5 +76,5 @@ def open_shop(
 
 @pytest.fixture
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """A shop whose guard is on the store of this test."""
+    """Yield a shop whose guard is on the store of this test."""
     return open_shop(store_url)

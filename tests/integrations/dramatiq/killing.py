@@ -1,4 +1,4 @@
-"""Dramatiq workers killed with -9 while they run bodies, until so many have been."""
+"""Kill Dramatiq workers with SIGKILL while they run tasks, until enough have been killed."""
 
 import random
 import time
@@ -13,11 +13,11 @@ from tests.servers.processes import wait_until
 _WORKERS = 2
 _THREADS = 2
 _SUPPLY = 4
-"""How many orders wait or run at a time while workers are killed."""
+"""The number of orders that wait or run at a time while workers are killed."""
 
 
 def kill_workers(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
-    """Send orders, each of them twice, and kill a worker that is at work, again and again."""
+    """Send each order twice, and repeatedly kill a worker that runs one."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     outcome = Killed(bodies_per_process=_THREADS)
     workers = [shop.worker() for _ in range(_WORKERS)]
@@ -34,7 +34,7 @@ def kill_workers(shop: Any, counter: EffectCounter, *, kills: int, seed: int) ->
             workers[place].kill()
             outcome.strikes += 1
             outcome.kills += bool(members & counter.at_work().keys())
-            # Dramatiq does not replace a process that was killed; who supervises it does.
+            # Dramatiq does not replace a killed process. Its service manager does.
             workers[place] = shop.worker()
     results = _results(shop, [message for _, message in sent], seconds=60 + 3 * kills)
     ended = counter.count("ended")
@@ -47,7 +47,7 @@ def kill_workers(shop: Any, counter: EffectCounter, *, kills: int, seed: int) ->
 
 
 def _results(shop: Any, messages: list[Any], *, seconds: float) -> list[Any]:
-    """Wait until all messages have a result; one that failed raises."""
+    """Wait until all messages have a result. Raise the error of one that failed."""
     results: list[Any] = []
 
     def have_all() -> bool:

@@ -1,7 +1,6 @@
-"""Actors that tell a counter what they do; run by real Dramatiq workers over a real Redis.
+"""Actors that report to a counter, run by real Dramatiq workers over a real Redis.
 
-Where their broker, their guard and the counter are comes from the environment, as in any
-deployment.
+The addresses of their broker, guard and counter come from the environment, as in any deployment.
 """
 
 import os
@@ -22,7 +21,7 @@ from tests.integrations.counter import tell
 LEASE = 1.5
 
 guard = Guard(os.environ["SHOP_GUARD"], lease=LEASE)
-# What a killed worker had fetched is delivered again soon, not in a minute.
+# Redeliver the messages that a killed worker had fetched soon instead of after a minute.
 broker = RedisBroker(
     url=os.environ["SHOP_BROKER"], heartbeat_timeout=2_000, maintenance_chance=100_000
 )
@@ -40,14 +39,14 @@ def say(what: str, subject: object) -> None:
 
 @dramatiq.actor(idempotent=True)
 def charge(order_id: int, currency: str = "EUR") -> dict:
-    """Do what must not be done twice."""
+    """Have an effect that must not happen twice."""
     say("charged", order_id)
     return {"order": order_id, "currency": currency}
 
 
 @dramatiq.actor(idempotent=True, max_retries=0)
 def linger(order_id: int) -> int:
-    """Take long; say who did it."""
+    """Wait at the gate, and report the process that ran."""
     say("began", order_id)
     while not Path(os.environ["SHOP_GATE"]).exists():
         time.sleep(0.02)
@@ -57,7 +56,7 @@ def linger(order_id: int) -> int:
 
 @dramatiq.actor(idempotent=True)
 async def greet(name: str) -> str:
-    """Run on a loop."""
+    """Run on an event loop."""
     say("greeted", name)
     return f"hello {name}"
 
@@ -82,14 +81,14 @@ def flaky(order_id: int, failures: int) -> int:
 
 @dramatiq.actor(idempotent=True, crash_limit=2)
 def deadly(order_id: int) -> None:
-    """Take its process with it."""
+    """Kill its own process."""
     say("tried", order_id)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dramatiq.actor
 def outer(order_id: int) -> dict:
-    """Call a guarded actor's function from the message of another."""
+    """Call a guarded actor's function from the message of another actor."""
     return charge(order_id)
 
 

@@ -1,4 +1,4 @@
-"""Dramatiq actors, run by real workers over a real Redis, are done once per key."""
+"""Dramatiq actors, run by real workers over a real Redis, run once per key."""
 
 import dramatiq
 import pytest
@@ -12,19 +12,19 @@ from duly.integrations.dramatiq import IdempotentMiddleware
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# What depends on the ledger is in its conformance suite, and in test_killing.py.
+# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
 
 WAIT = 40
 
 
 def wait_for(counter, what: str, count: int = 1) -> None:
-    """Wait until something was told so often."""
+    """Wait until an effect was reported this many times."""
     wait_until(
         lambda: counter.count(what).total() >= count, seconds=WAIT, what=f"{count} times {what}"
     )
 
 
-def test_equal_messages_run_once_and_all_of_them_have_the_result(shop, counter):
+def test_equal_messages_run_once_and_all_return_the_result(shop, counter):
     shop.worker()
     charge, greet = shop.actors.charge, shop.actors.greet
     sent = [charge.send(1), charge.send(order_id=1), charge.send(1, currency="EUR")]
@@ -38,7 +38,7 @@ def test_equal_messages_run_once_and_all_of_them_have_the_result(shop, counter):
     assert counter.count("greeted") == {"ann": 1}
 
 
-def test_a_duplicate_of_a_running_message_is_put_off_and_gets_its_result(shop, counter):
+def test_a_duplicate_of_a_running_message_is_postponed_and_gets_its_result(shop, counter):
     worker = shop.worker()
     first = shop.actors.linger.send(1)
     wait_for(counter, "began")
@@ -57,7 +57,7 @@ def test_a_duplicate_of_a_running_message_is_put_off_and_gets_its_result(shop, c
     assert counter.count("began") == {"1": 1}
 
 
-def test_a_failing_message_is_tried_again_by_dramatiq(shop, counter):
+def test_a_failing_message_is_retried_by_dramatiq(shop, counter):
     shop.worker()
 
     assert shop.result(shop.actors.flaky.send(1, 2)) == 1
@@ -66,7 +66,7 @@ def test_a_failing_message_is_tried_again_by_dramatiq(shop, counter):
     assert counter.count("tried") == {"1": 3, "2": 4}
 
 
-def test_a_key_of_ones_own_that_is_used_for_another_call_is_refused(shop):
+def test_an_explicit_key_that_is_reused_for_another_call_is_refused(shop):
     shop.worker()
     assert shop.result(shop.actors.flaky.send(1, 0)) == 1
     other = shop.actors.flaky.send_with_options(args=(1, 2), max_retries=0)
@@ -102,7 +102,7 @@ def test_a_frozen_holder_cannot_finish(shop, counter, store_url):
 
     assert shop.result(frozen) == winner != holder
     wait_for(counter, "ended", 2)
-    assert shop.result(frozen) == winner, "the late one was not believed"
+    assert shop.result(frozen) == winner, "the result of the late actor was refused"
 
 
 def test_only_a_message_is_guarded_not_a_plain_call(shop, counter):
@@ -114,7 +114,7 @@ def test_only_a_message_is_guarded_not_a_plain_call(shop, counter):
     assert counter.count("charged") == {"1": 4}
 
 
-def test_a_message_can_be_carried_out_again_when_its_key_is_reset(shop, counter):
+def test_a_message_runs_again_after_its_key_is_reset(shop, counter):
     shop.worker()
     for _ in range(2):
         shop.result(shop.actors.charge.send(1))
@@ -125,7 +125,7 @@ def test_a_message_can_be_carried_out_again_when_its_key_is_reset(shop, counter)
 
 @pytest.fixture
 def stub(shop):
-    """A broker in memory, with the middleware, and a worker in this process."""
+    """Yield a broker in memory, with the middleware, and a worker in this process."""
     broker = StubBroker()
     broker.add_middleware(IdempotentMiddleware(shop.guard))
     worker = dramatiq.Worker(broker, worker_timeout=100)
@@ -135,7 +135,7 @@ def stub(shop):
     broker.close()
 
 
-def test_a_pipeline_waits_for_a_message_that_is_put_off_and_goes_on_with_its_result(shop, stub):
+def test_a_pipeline_waits_for_a_postponed_message_and_continues_with_its_result(shop, stub):
     seen: list[int] = []
     first = dramatiq.actor(
         lambda number: number, actor_name="first", broker=stub, idempotent=True, idempotent_wait=0
@@ -152,7 +152,7 @@ def test_a_pipeline_waits_for_a_message_that_is_put_off_and_goes_on_with_its_res
     assert seen == [7]
 
 
-def test_a_message_that_cannot_be_put_off_is_not_acknowledged(shop, stub, monkeypatch):
+def test_a_message_that_cannot_be_postponed_is_not_acknowledged(shop, stub, monkeypatch):
     actor = dramatiq.actor(
         lambda: None, actor_name="report", broker=stub, idempotent=True, max_retries=0
     )

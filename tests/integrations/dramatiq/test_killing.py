@@ -1,4 +1,4 @@
-"""Real workers, killed with -9: every message completes, and none succeeds uncompleted."""
+"""Real workers are killed with SIGKILL: every message completes, and none succeeds falsely."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
 def check(shop, counter, where: str) -> None:
-    """Kill some workers and look at what became of all orders."""
+    """Kill some workers and check the outcome of all orders."""
     outcome = kill_workers(shop, counter, kills=KILLS, seed=1)
 
     keep("dramatiq-kills", where, outcome, "dramatiq", "redis")
@@ -18,9 +18,9 @@ def check(shop, counter, where: str) -> None:
 
 
 @WHERE
-def test_with_the_guard_on_a_store(shop, store_kind, counter):
+def test_killed_processes_lose_no_message_with_the_guard_on_a_store(shop, store_kind, counter):
     check(shop, counter, store_kind)
 
 
-def test_with_the_guard_on_redis(open_shop, redis_url, counter):
+def test_killed_processes_lose_no_message_with_the_guard_on_redis(open_shop, redis_url, counter):
     check(open_shop(redis_url), counter, "redis")

@@ -15,7 +15,7 @@ IMPORTS = (
 
 
 def dramatiq_worker(folder: Path, environment: dict[str, str], *options: str) -> FleetWorker:
-    """Return a worker, to be entered: one process with two threads."""
+    """Return a worker as a context manager: one process with two threads."""
     command = [
         *("dramatiq", "tests.integrations.dramatiq.shop"),
         *(options or ("--processes", "1", "--threads", "2")),

@@ -1,6 +1,6 @@
 """An application whose runs a fleet of RQ workers carries.
 
-Where things are comes from the environment, as in any deployment.
+Addresses come from the environment, as in any deployment.
 """
 
 import os
@@ -28,5 +28,5 @@ once, ours, linger = _shared.once, _shared.ours, _shared.linger
 
 @app.task(carrier=carrier)
 async def greet(name: str) -> str:
-    """Run on the loop of whoever carries it."""
+    """Run on the event loop of the process that carries the run."""
     return f"hello {name}, from {'rq' if 'RQ_JOB_ID' in os.environ else 'elsewhere'}"

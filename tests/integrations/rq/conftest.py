@@ -1,4 +1,4 @@
-"""The shop as its customers see it, and the workers behind it."""
+"""The shop as its customers see it, and its workers."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ WAIT = 40
 
 
 class Shop:
-    """The queue, with a way to start workers and to see what they did."""
+    """The queue, with methods that start workers and show their effects."""
 
     def __init__(
         self, module: Any, folder: Path, redis_url: str, environment: dict[str, str]
@@ -35,7 +35,7 @@ class Shop:
         self.queue = rq.Queue(QUEUE, connection=client)
 
     def worker(self, *options: str) -> FleetWorker:
-        """Start a worker; it ends with the test."""
+        """Start a worker. It ends with the test."""
         return self._open.enter_context(
             rq_worker(self.folder, self._redis_url, self._environment, *options)
         )
@@ -46,23 +46,23 @@ class Shop:
         return self.queue.enqueue(function, args=args, retry=retry)
 
     def wait_until_status(self, job: Job, *statuses: JobStatus) -> None:
-        """Wait until a job is in one of these."""
+        """Wait until a job has one of these statuses."""
         wait_until(
             lambda: job.get_status() in statuses, seconds=WAIT, what=f"{job.func_name} {statuses}"
         )
 
     def result(self, job: Job) -> Any:
-        """Wait for a job's success and return its result."""
+        """Wait until a job succeeds, and return its result."""
         self.wait_until_status(job, JobStatus.FINISHED, JobStatus.FAILED)
         assert job.get_status() == JobStatus.FINISHED, job.latest_result().exc_string
         return job.return_value()
 
     def open_gate(self) -> None:
-        """Let lingering bodies end."""
+        """Let the jobs that wait at the gate finish."""
         Path(self._environment["SHOP_GATE"]).touch()
 
     def close(self) -> None:
-        """End the workers and hang up."""
+        """End the workers and close the connections."""
         self._open.close()
         self.guard.close()
 
@@ -71,7 +71,7 @@ class Shop:
 def open_shop(
     tmp_path: Path, redis_url: str, counter: EffectCounter, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
-    """Opens a shop whose guard is at an address."""
+    """Open a shop whose guard is at the given address."""
     with ExitStack() as stack:
 
         def open_one(guard_url: str) -> Shop:
@@ -86,7 +86,8 @@ def open_shop(
             module = importlib.reload(module)
             shop = Shop(module, tmp_path, redis_url, environment)
             stack.callback(shop.close)
-            # A store is set up by whoever comes first; that need not be a race of processes.
+            # The first process to open a store sets it up. The test's processes need not race for
+            # that.
             shop.guard.look("none")
             return shop
 
@@ -95,13 +96,13 @@ def open_shop(
 
 @pytest.fixture
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """A shop whose guard is on the store of this test."""
+    """Yield a shop whose guard is on the store of this test."""
     return open_shop(store_url)
 
 
 @pytest.fixture
 def tasks(store_url, redis_url, monkeypatch):
-    """The application in this process."""
+    """Return the application in this process."""
     monkeypatch.setenv("SHOP_STORE", store_url)
     monkeypatch.setenv("SHOP_BROKER", redis_url)
     module = importlib.reload(importlib.import_module("tests.integrations.rq.carried"))
@@ -113,20 +114,20 @@ def tasks(store_url, redis_url, monkeypatch):
 
 @pytest.fixture
 def queue(tasks):
-    """The queue that messages go to."""
+    """Return the queue that receives the messages."""
     return rq.Queue(QUEUE, connection=tasks.broker)
 
 
 @pytest.fixture
 def handing_over(tasks):
-    """A worker of ours, which hands over and finds out who is lost."""
+    """Run one of duly's workers, which hands runs over and detects lost workers."""
     with tasks.app.worker(lease=2.0, beat=0.5):
         yield
 
 
 @pytest.fixture
 def start_worker(tmp_path, tasks, redis_url):
-    """Starts a worker of RQ, which ends with the test."""
+    """Return a function that starts an RQ worker, which ends with the test."""
     with ExitStack() as stack:
 
         def start(*options: str, app: str | None = APP) -> FleetWorker:

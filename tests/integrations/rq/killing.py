@@ -1,4 +1,4 @@
-"""Work-horses killed with -9 while they run bodies, until so many have been."""
+"""Kill work-horses with SIGKILL while they run jobs, until enough have been killed."""
 
 import os
 import random
@@ -19,12 +19,12 @@ _FINAL = (JobStatus.FINISHED, JobStatus.FAILED)
 
 
 def kill_horses(shop: Any, counter: EffectCounter, *, kills: int, seed: int) -> Killed:
-    """Send orders, each of them twice, and kill who is at work with one, again and again."""
+    """Send each order twice, and repeatedly kill the work-horse that runs one."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     outcome = Killed(orders=kills * _ORDERS_PER_KILL)
     for _ in range(_WORKERS):
         shop.worker()
-    # RQ fails the job of a killed work-horse, unless it may retry it.
+    # RQ fails the job of a killed work-horse unless the job has retries.
     sent = [
         (order, shop.send(shop.tasks.pay, order, retries=kills + 1))
         for order in range(outcome.orders)

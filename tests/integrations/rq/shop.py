@@ -1,6 +1,6 @@
-"""Job functions that tell a counter what they do; run by real RQ workers.
+"""Job functions that report to a counter, run by real RQ workers.
 
-Where their guard and the counter are comes from the environment, as in any deployment.
+The addresses of their guard and counter come from the environment, as in any deployment.
 """
 
 import os
@@ -25,14 +25,14 @@ def say(what: str, subject: object) -> None:
 
 @idempotent(guard)
 def charge(order_id: int, currency: str = "EUR") -> dict:
-    """Do what must not be done twice."""
+    """Have an effect that must not happen twice."""
     say("charged", order_id)
     return {"order": order_id, "currency": currency}
 
 
 @idempotent(guard)
 def linger(order_id: int) -> int:
-    """Take long; say who did it."""
+    """Wait at the gate, and report the process that ran."""
     say("began", order_id)
     while not Path(os.environ["SHOP_GATE"]).exists():
         time.sleep(0.02)
@@ -42,7 +42,7 @@ def linger(order_id: int) -> int:
 
 @idempotent(guard)
 async def greet(name: str) -> str:
-    """Run on a loop."""
+    """Run on an event loop."""
     say("greeted", name)
     return f"hello {name}"
 
@@ -65,10 +65,10 @@ def asks_again(order_id: int) -> int | rq.Retry:
 
 
 def outer(order_id: int) -> str:
-    """Call a guarded function from the job of another."""
+    """Call a guarded function from the job of another function."""
     try:
         return str(linger(order_id))
-    except Exception as error:  # noqa: BLE001 - what it is, is the test
+    except Exception as error:  # noqa: BLE001 - the test checks the type
         return type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Work-horses that carry duly's runs, killed with -9: no run is lost, and all of them succeed."""
+"""Work-horses that carry duly's runs are killed: no run is lost, and all of them succeed."""
 
 import pytest
 

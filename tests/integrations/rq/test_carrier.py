@@ -21,7 +21,7 @@ PRELOAD = ("--config", "tests.integrations.rq.carried")
 
 
 def outcomes(run) -> list[str]:
-    """Return how the attempts of a run ended."""
+    """Return the outcomes of a run's attempts."""
     return [attempt.outcome for attempt in run.attempts()]
 
 
@@ -42,11 +42,11 @@ def test_runs_are_carried_and_leave_nothing_behind_in_redis(
     )
     assert FailedJobRegistry(queue=queue).get_job_count() == 0
     live = [worker for worker in tasks.app.workers.list() if worker.state == "live"]
-    assert len(live) == 1, "work-horses say good-bye"
+    assert len(live) == 1, "work-horses unregister"
 
 
 @pytest.mark.stores("sqlite")
-def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
+def test_a_duly_worker_runs_only_its_own_tasks(tasks, counter):
     with tasks.app.worker():
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
@@ -60,7 +60,7 @@ def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
 
 @pytest.mark.usefixtures("handing_over")
 @pytest.mark.stores("sqlite")
-def test_jobs_run_in_the_process_of_a_program_that_goes_on(tasks, queue, counter):
+def test_a_simple_worker_leaves_the_application_of_its_process_usable(tasks, queue, counter):
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(2)]
 
     rq.SimpleWorker([queue]).work(max_jobs=2)
@@ -70,7 +70,7 @@ def test_jobs_run_in_the_process_of_a_program_that_goes_on(tasks, queue, counter
 
 
 @pytest.mark.usefixtures("handing_over")
-def test_retries_and_failures_are_dulys(tasks, start_worker, counter, queue):
+def test_duly_retries_and_fails_carried_runs(tasks, start_worker, counter, queue):
     start_worker()
     flaky, broken = tasks.flaky.enqueue(counter.port), tasks.broken.enqueue()
 
@@ -79,19 +79,19 @@ def test_retries_and_failures_are_dulys(tasks, start_worker, counter, queue):
         broken.result(timeout=WAIT)
     assert outcomes(flaky.refresh()) == ["raised", "raised", "returned"]
     assert [run.id for run in tasks.app.dead.list()] == [broken.id]
-    assert FailedJobRegistry(queue=queue).get_job_count() == 0, "the message did what it had to"
+    assert FailedJobRegistry(queue=queue).get_job_count() == 0, "RQ counts the job as finished"
 
 
 @pytest.mark.usefixtures("handing_over")
 @pytest.mark.stores("sqlite")
-def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
+def test_a_lost_message_is_sent_again_and_a_doubled_message_claims_nothing(
     tasks, start_worker, counter, queue
 ):
     run = tasks.pay.enqueue(1, counter.port)
     wait_until(lambda: queue.count == 1, seconds=WAIT, what="it is sent")
     queue.delete(delete_jobs=True)
-    assert queue.count == 0, "it is lost"
-    # Stale at once, and once more before anybody has come: its message is doubled.
+    assert queue.count == 0, "the message is lost"
+    # The message is stale at once, and is sent again before a worker has fetched it: it is doubled.
     for count in (1, 2):
         tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
         tasks.app.store.wake()
@@ -119,7 +119,7 @@ def test_a_killed_worker_loses_nothing(tasks, start_worker, counter, tmp_path):
 
 
 @pytest.mark.usefixtures("handing_over")
-def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
+def test_a_frozen_work_horse_cannot_finish_a_run_that_another_has_taken_over(
     tasks, start_worker, counter, tmp_path, store_url
 ):
     gate = tmp_path / "gate"
@@ -146,7 +146,9 @@ def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
 
 
 @pytest.mark.usefixtures("handing_over")
-def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, counter, tmp_path):
+def test_a_run_that_must_not_begin_twice_is_interrupted_when_its_worker_is_killed(
+    tasks, start_worker, counter, tmp_path
+):
     worker = start_worker()
     run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
     wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
@@ -160,7 +162,9 @@ def test_what_must_not_begin_twice_waits_for_a_person(tasks, start_worker, count
 
 @pytest.mark.stores("sqlite")
 @pytest.mark.parametrize("configured", [None, APP])
-def test_a_message_does_not_choose_what_is_imported(tasks, configured, tmp_path, monkeypatch):
+def test_a_message_cannot_choose_the_module_that_is_imported(
+    tasks, configured, tmp_path, monkeypatch
+):
     (tmp_path / "chosen_by_a_message.py").write_text("from tests.integrations.rq.carried import *")
     monkeypatch.syspath_prepend(tmp_path)
     if configured is not None:
@@ -187,7 +191,9 @@ def test_only_tasks_that_the_application_carries_run(tasks):
 
 
 @pytest.mark.stores("sqlite")
-def test_a_worker_that_is_told_no_application_runs_nothing_and_says_why(tasks, start_worker, queue):
+def test_a_worker_without_an_application_runs_nothing_and_names_the_missing_variable(
+    tasks, start_worker, queue
+):
     start_worker(app=None)
 
     tasks.carrier.send([CarrierMessage("run", 0, tasks.pay.name, "default", 0)])
@@ -199,9 +205,7 @@ def test_a_worker_that_is_told_no_application_runs_nothing_and_says_why(tasks, s
 
 
 @pytest.mark.stores("sqlite")
-def test_a_message_that_cannot_be_run_fails_in_rq_where_it_is_seen(
-    tasks, start_worker, queue, counter
-):
+def test_a_message_that_cannot_be_run_is_a_failed_job_of_rq(tasks, start_worker, queue, counter):
     start_worker()
 
     tasks.carrier.send([CarrierMessage("run", 0, "no_such_task", "default", 0)])
@@ -213,6 +217,6 @@ def test_a_message_that_cannot_be_run_fails_in_rq_where_it_is_seen(
 
 
 @pytest.mark.stores("sqlite")
-def test_a_carrier_is_told_by_what_name_workers_find_the_application(queue):
+def test_a_carrier_needs_an_importable_name_of_the_application(queue):
     with pytest.raises(AppNotFound, match="module:attribute"):
         RQCarrier(queue, app="not a module")

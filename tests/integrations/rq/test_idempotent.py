@@ -1,4 +1,4 @@
-"""RQ jobs, carried by real workers over a real Redis, are done once per key."""
+"""RQ jobs, carried by real workers over a real Redis, run once per key."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# What depends on the ledger is in its conformance suite, and in test_killing.py.
+# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
 
 WAIT = 40
 
 
 def wait_for(counter, what: str, count: int = 1) -> None:
-    """Wait until something was told so often."""
+    """Wait until an effect was reported this many times."""
     wait_until(
         lambda: counter.count(what).total() >= count, seconds=WAIT, what=f"{count} times {what}"
     )
 
 
-def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, counter):
+def test_equal_calls_run_once_and_all_return_the_result(shop, counter):
     shop.worker()
     jobs = [shop.send(shop.tasks.charge, 1), shop.queue.enqueue(shop.tasks.charge, order_id=1)]
     others = [shop.send(shop.tasks.charge, 2), shop.send(shop.tasks.charge, 1, "USD")]
@@ -42,7 +42,7 @@ def test_equal_calls_run_once_and_all_of_them_have_the_result(shop, counter):
     assert counter.count("greeted") == {"ann": 1}
 
 
-def test_a_duplicate_of_a_running_job_is_put_off_and_gets_its_result(shop, counter):
+def test_a_duplicate_of_a_running_job_is_postponed_and_gets_its_result(shop, counter):
     shop.worker()
     shop.worker("--verbose")
     first = shop.send(shop.tasks.linger, 1)
@@ -60,7 +60,7 @@ def test_a_duplicate_of_a_running_job_is_put_off_and_gets_its_result(shop, count
     assert counter.count("began") == {"1": 1}
 
 
-def test_a_worker_without_work_horses_does_so_too(shop, counter):
+def test_a_worker_without_work_horses_runs_equal_jobs_once(shop, counter):
     worker = _Simple([shop.queue], connection=shop.queue.connection)
     tasks = shop.tasks
     jobs = [shop.send(tasks.charge, 1), shop.send(tasks.charge, 1), shop.send(tasks.greet, "ann")]
@@ -80,12 +80,12 @@ def test_a_worker_without_work_horses_does_so_too(shop, counter):
 
 
 class _Simple(rq.SimpleWorker):
-    """Runs jobs in this process, whose alarm is not RQ's."""
+    """Run jobs in this process, with a death penalty that is not RQ's own."""
 
     death_penalty_class = TimerDeathPenalty
 
 
-def test_a_failing_job_is_tried_again_by_rq(shop, counter):
+def test_a_failing_job_is_retried_by_rq(shop, counter):
     shop.worker()
     job = shop.send(shop.tasks.flaky, 1, 2, retries=3)
 
@@ -102,14 +102,16 @@ def test_a_failed_job_may_run_again(shop, counter):
     wait_for(counter, "tried", 3)
 
 
-def test_a_body_that_asks_for_another_try_is_not_taken_for_done(shop, counter):
+def test_a_job_that_returns_a_retry_is_not_recorded_as_done(shop, counter):
     shop.worker()
 
     assert shop.result(shop.send(shop.tasks.asks_again, 1)) == 1
     assert counter.count("tried") == {"1": 3}
 
 
-def test_a_call_inside_of_another_job_is_busy_and_puts_nobody_off(shop, counter):
+def test_a_guarded_call_inside_another_job_raises_busy_and_does_not_postpone_that_job(
+    shop, counter
+):
     shop.worker()
     shop.worker("--verbose")
     shop.send(shop.tasks.linger, 1)
@@ -119,7 +121,7 @@ def test_a_call_inside_of_another_job_is_busy_and_puts_nobody_off(shop, counter)
     shop.open_gate()
 
 
-def test_a_queue_without_workers_raises_rather_than_puts_off(shop):
+def test_a_synchronous_queue_raises_busy_instead_of_postponing(shop):
     queue = rq.Queue(connection=shop.queue.connection, is_async=False)
     key = shop.tasks.charge.key_for(1)
 
@@ -146,7 +148,9 @@ def test_a_frozen_holder_cannot_finish(shop, counter, store_url):
     thaw(frozen)
 
     assert shop.result(first) == winner != frozen
-    assert counter.count("ended") == {"1": 2}, "the late one had its effect, and was not believed"
+    assert counter.count("ended") == {"1": 2}, (
+        "the late job had its effect, and its result was refused"
+    )
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -171,7 +175,7 @@ def test_the_job_of_a_killed_worker_is_abandoned_unless_it_has_retries(shop, cou
     worker.kill()
     shop.open_gate()
     assert job.get_status(refresh=True) == JobStatus.STARTED
-    # RQ's own upkeep does this every ten minutes, for jobs that gave no sign for a minute.
+    # RQ's maintenance does this every ten minutes, for jobs without a heartbeat for a minute.
     StartedJobRegistry(queue=shop.queue).cleanup(timestamp=sys.maxsize)
     shop.worker()
 
@@ -181,7 +185,7 @@ def test_the_job_of_a_killed_worker_is_abandoned_unless_it_has_retries(shop, cou
     assert counter.count("ended").total() == retries
 
 
-def test_an_rq_that_cannot_put_off_is_refused(shop, monkeypatch):
+def test_an_rq_version_that_cannot_postpone_jobs_is_refused(shop, monkeypatch):
     monkeypatch.delattr(rq.worker.BaseWorker, "handle_job_retry")
 
     with pytest.raises(BadOption, match="newer"):

@@ -1,4 +1,4 @@
-"""Real work-horses, killed with -9: every job completes, and none succeeds uncompleted."""
+"""Real work-horses are killed with SIGKILL: every job completes, and none succeeds falsely."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
 def check(shop, counter, where: str) -> None:
-    """Kill some work-horses and look at what became of all orders."""
+    """Kill some work-horses and check the outcome of all orders."""
     outcome = kill_horses(shop, counter, kills=KILLS, seed=1)
 
     keep("rq-kills", where, outcome, "rq", "redis")
@@ -18,9 +18,9 @@ def check(shop, counter, where: str) -> None:
 
 
 @WHERE
-def test_with_the_guard_on_a_store(shop, store_kind, counter):
+def test_killed_processes_lose_no_message_with_the_guard_on_a_store(shop, store_kind, counter):
     check(shop, counter, store_kind)
 
 
-def test_with_the_guard_on_redis(open_shop, redis_url, counter):
+def test_killed_processes_lose_no_message_with_the_guard_on_redis(open_shop, redis_url, counter):
     check(open_shop(redis_url), counter, "redis")

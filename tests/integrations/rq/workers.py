@@ -13,7 +13,7 @@ IMPORTS = ("rq.cli", "duly.integrations.rq", "duly.store.sqlite.store")
 def rq_worker(
     folder: Path, redis_url: str, environment: dict[str, str], *options: str
 ) -> FleetWorker:
-    """Return a worker, to be entered; without options it has a scheduler."""
+    """Return a worker as a context manager. Without options it has a scheduler."""
     name = f"rq-{os.urandom(4).hex()}"
     command = [
         *("rq.cli", "worker", "--url", redis_url, "--name", name),
