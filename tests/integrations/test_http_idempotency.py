@@ -175,15 +175,15 @@ def test_a_repeat_while_the_first_runs_is_409(guard):
         await started.wait()
         busy = await client.apost()
         conflict = await client.apost(body=b"[]")
-        goes_on.set()
+        may_continue.set()
         return await first, busy, conflict
 
     async def app(scope, receive, send):
         started.set()
-        await goes_on.wait()
+        await may_continue.wait()
         await shop(scope, receive, send)
 
-    started, goes_on = asyncio.Event(), asyncio.Event()
+    started, may_continue = asyncio.Event(), asyncio.Event()
     first, busy, conflict = asyncio.run(main())
 
     assert first.status == 201

@@ -158,7 +158,7 @@ def shop_route(calls):
     [
         {"path": "/api/pay", "root_path": "/api"},
         {"path": "/api/pay", "root_path": "/api/"},
-        {"path": "/pay", "root_path": "/api"},  # As behind a proxy that has removed the prefix.
+        {"path": "/pay", "root_path": "/api"},  # A proxy has removed the prefix.
         {"path": "/pay/pay", "root_path": "/pay"},
     ],
 )

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Return the file in which the applications note their work."""
+    """Return the file that the applications write their notes to."""
     log = tmp_path / "served.log"
     log.touch()
     return log

@@ -32,8 +32,7 @@ RQ = (*GUARD, "integrations/rq/idempotency.py")
 LOOP = ("duly/async_threads.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
-"""The number of instructions at which Celery's limit may strike before a dead letter is possible.
-"""
+"""Celery's limit may strike this many times before a dead letter can be written."""
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_an_own_lifespan_that_fails_at_the_start_leaves_nothing_and_the_next_sta
     assert live_workers(manager) == []
 
 
-def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(manager):
+def test_a_startup_that_is_cancelled_midway_leaves_no_worker(manager):
     is_starting, goes_on = threading.Event(), threading.Event()
 
     @manager.task(name="one")

@@ -164,7 +164,7 @@ def graceful(order_id: int, attempt: int = 0) -> int:
 
 
 @app.task(bind=True)
-def goes_on(self, order_id: int) -> str:
+def retries_and_returns(self, order_id: int) -> str:
     """Ask for a retry, then return normally."""
     note("tried", order_id)
     if self.request.retries == 0:

@@ -77,9 +77,9 @@ def test_retries_keep_the_same_key(shop):
 def test_a_task_that_asks_for_a_retry_and_returns_is_retried(shop):
     shop.worker()
 
-    shop.tasks.goes_on.delay(1)
+    shop.tasks.retries_and_returns.delay(1)
 
-    key = shop.tasks.goes_on.key_for((1,), {})
+    key = shop.tasks.retries_and_returns.key_for((1,), {})
     shop.wait_for("tried", 2)
     wait_until(lambda: shop.guard.look(key).state == "done", seconds=WAIT, what="it is done")
     assert shop.guard.look(key).result == '"at last"'

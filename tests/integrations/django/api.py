@@ -1,4 +1,4 @@
-"""What the tests use of Django's tasks, or of the backport where that is what there is."""
+"""Names of Django's tasks, or of the backport where Django has no tasks."""
 
 try:
     from django.tasks import TaskContext, TaskResultStatus, task, task_backends

@@ -1,4 +1,4 @@
-"""`nightly_billing` of the example, every few seconds: what was due, was fired, and was billed."""
+"""The example's `nightly_billing` every few seconds: its due instants, firings and bills."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ MOST = 1_000
 
 @dataclass
 class Billed:
-    """What came of the instants of a schedule, and what should not have."""
+    """The outcome of a schedule's instants, and the defects found in it."""
 
     instants: int = 0
-    """Due instants, from the first to the last that is looked at."""
+    """Due instants, from the first to the last one that is checked."""
     runs: int = 0
     succeeded: int = 0
     bills: int = 0
-    """Of those runs."""
+    """Bills of those runs."""
     schedulers_killed: int = 0
     """Processes that were killed while they fired."""
     delivered_again: int = 0
@@ -31,32 +31,32 @@ class Billed:
 
 
 def fired(seen: Duly) -> list:
-    """Return what became of each instant, the first one first."""
+    """Return the firing of each instant, the first one first."""
     return sorted(seen.schedules.firings(NAME, limit=MOST), key=lambda firing: firing.instant)
 
 
 def done(seen: Duly) -> list[str]:
-    """Return the runs of instants that have succeeded."""
+    """Return the succeeded runs of instants."""
     runs = [seen.runs.get(firing.run_id) for firing in fired(seen) if firing.run_id]
     return [run.id for run in runs if run.state == "succeeded"]
 
 
 def wait_for_instants(seen: Duly, count: int, *, every: float = 1) -> None:
-    """Wait until so many instants are billed."""
+    """Wait until this many instants are billed."""
 
     def is_done() -> bool:
         known = [schedule.name for schedule in seen.schedules.list()]
         return NAME in known and len(done(seen)) >= count
 
-    # A dozen processes have to begin, and where many others do, that takes long.
+    # A dozen processes have to start, which takes long on a busy machine.
     seconds = 3 * SOON + (2 + every) * count
     wait_until(is_done, seconds=seconds, what=f"{count} instants are billed")
 
 
 def wait_for_all(seen: Duly) -> int:
-    """Wait until each instant that has fired so far has come to its end; return how many those are.
+    """Wait until the run of each instant fired so far is final. Return their number.
 
-    Of two instants the second waits for the first, and is carried out after it.
+    Of two instants the second waits for the first, and runs after it.
     """
     count = len(fired(seen))
 
@@ -71,11 +71,12 @@ def wait_for_all(seen: Duly) -> int:
 def judge(
     shop: Shop, seen: Duly, *, every: float = 1, first: int = MOST, lost: bool = False
 ) -> Billed:
-    """Look at the first instants: each is there, none was skipped, none billed twice.
+    """Check the first instants: each is recorded, none was skipped, none was billed twice.
 
-    Where a body may be `lost`, with its server, it has failed or was interrupted, for a person.
+    With `lost`, a task may lose its database server. Its run is then failed or interrupted, for an
+    operator.
     """
-    # No instant is added to what was fired before what is billed is read, nor taken away.
+    # Firings are read before bills, so every bill that is read belongs to a firing.
     firings = fired(seen)[:first]
     finished = set(done(seen))
     bills = Counter(shop.read("SELECT run_id FROM shop_billing"))

@@ -1,4 +1,4 @@
-"""Real workers of django-tasks-db and of Celery, which carry what a real scheduler fires."""
+"""Real workers of django-tasks-db and of Celery that carry the runs of a real scheduler."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ CELERY = ("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--witho
 
 
 class Carried(Shop):
-    """The project, its scheduler and three slots of the backend that carries its tasks."""
+    """The project, its scheduler, and three slots of the backend that carries its tasks."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Carried(Shop):
             SHOP_GATE=str(folder / "gate"),
             SHOP_ORDERS=str(orders),
             **({"SHOP_BROKER": redis} if kind == "celery" else {}),
-            # A death on PostgreSQL is noticed by beats that do not come.
+            # On PostgreSQL, a dead worker is recognized by its missing heartbeats.
             DULY_LEASE="3",
             DULY_BEAT="0.5",
         )
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have all of them at work in the meantime."""
+        """Run all of them during the block."""
         with ExitStack() as processes:
             processes.enter_context(self.running("manage.py", "run_scheduler"))
             if self.kind == "celery":
@@ -62,19 +62,19 @@ class Carried(Shop):
             yield
 
     def may_fire(self, seen: Duly) -> bool:
-        """Say whether a scheduler has made the schedules known."""
+        """Return whether a scheduler has registered the schedules."""
         return len(seen.schedules.list()) == 2 * self.orders
 
     def open_gate(self, order: int) -> None:
-        """Let the body of an order end."""
+        """Let the task of an order finish."""
         (self._folder_of_test / f"gate-{order}").touch()
 
     def deliver_again(self, *executions: str) -> None:
-        """Deliver what was delivered already."""
+        """Deliver executions again that were already delivered."""
         self._do(f"deliver_again(*{executions!r})")
 
     def resume(self, execution: str) -> None:
-        """Have that delivered again which a worker had that was killed."""
+        """Have the executions of a killed worker delivered again."""
         if self.kind == "db":
             self._do(f"resume({execution!r})")
         # Celery does so by itself.

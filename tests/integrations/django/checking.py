@@ -1,4 +1,4 @@
-"""A project that runs its system checks: `python -m …checking "check(…)"` prints what they say."""
+"""Run a project's system checks: `python -m …checking "check(…)"` prints their messages."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ def check(
     code: str = "",
     early: bool = False,
 ) -> None:
-    """Be a project like that, whose tasks are `code`, imported `early` or when Django does."""
+    """Configure such a project. Its tasks are `code`, imported `early` or when Django does."""
     shop = ModuleType("shop")
     shop.__path__, shop.__file__ = ["."], "shop/__init__.py"
     sys.modules["shop"] = shop
@@ -41,11 +41,11 @@ def check(
         USE_TZ=True,
     )
     if early:
-        import shop.tasks  # noqa: PLC0415 - which is early
+        import shop.tasks  # noqa: PLC0415 - early on purpose
     django.setup()
     for message in run_checks():
         sys.stdout.write(f"{message.id} | {message.hint}\n")
 
 
 if __name__ == "__main__":
-    exec(sys.argv[1])  # noqa: S102 - what the test says
+    exec(sys.argv[1])  # noqa: S102 - the test's own code

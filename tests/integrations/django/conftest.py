@@ -21,7 +21,7 @@ def _no_schedules_of_other_tests() -> Iterator[None]:
 
 @pytest.fixture
 def project(store_url: str) -> Iterator[str]:
-    """A migrated project; yields the address of its database."""
+    """Yield the address of a migrated project's database."""
     with using(default=store_url):
         call_command("migrate", "duly", verbosity=0)
         yield store_url
@@ -29,7 +29,7 @@ def project(store_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def backend(project: str):
-    """The backend of duly in that project."""
+    """Yield the project's duly backend."""
     from tests.integrations.django.api import task_backends  # noqa: PLC0415 - needs settings
 
     set_up()
@@ -41,7 +41,7 @@ def backend(project: str):
 
 @pytest.fixture
 def scheduler(project: str):
-    """The application that fires what other backends carry, without schedules of other tests."""
+    """Yield the application that fires tasks for other backends, without other tests' schedules."""
     from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - needs settings
     from tests.integrations.django import other  # noqa: PLC0415 - as above
 

@@ -1,7 +1,7 @@
-"""A worker, as a process: `python -m …delivering URL TASK EXECUTION…`.
+"""A worker process: `python -m …delivering URL TASK EXECUTION…`.
 
-It delivers every execution that it is given, one after the other, as another backend would; without
-any it runs what is ready, as a worker of duly's.
+It delivers the given executions one after the other, as another backend would. Without executions
+it runs queued runs, as a duly worker does.
 """
 
 import sys
@@ -10,7 +10,7 @@ from tests.integrations.django.project import using
 
 
 def main(url: str, name: str, executions: list[str]) -> None:
-    """Deliver them."""
+    """Deliver the executions."""
     with using(default=url):
         from tests.integrations.django import tasks  # noqa: PLC0415 - needs settings
 

@@ -1,4 +1,4 @@
-"""What programs of Django's import before they know their settings: most of all they import."""
+"""The largest imports of Django programs before their settings are known."""
 
 IMPORTS = (
     "django.contrib.syndication.views",

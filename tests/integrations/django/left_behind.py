@@ -40,7 +40,7 @@ CREATE TABLE django_periodic_tasks_taskexecution (
 
 
 def make_tables() -> None:
-    """Make them in the database of the project."""
+    """Make the tables in the database of the project."""
     types = _TYPES[connection.vendor]
     with connection.cursor() as cursor:
         cursor.execute(_SCHEDULES.format(**types))
@@ -59,7 +59,7 @@ def leave_schedule(
     queue: str = "default",
     backend: str = "other",
 ) -> int:
-    """Leave a schedule; return its number."""
+    """Leave a schedule. Return its number."""
     now = timezone.now()
     row = {
         "name": name,
@@ -86,7 +86,7 @@ def leave_schedule(
 
 
 def leave_execution(schedule: int, *, status: str = "pending", dispatched: int = 1) -> str:
-    """Leave an execution of a schedule; return its id as messages name it."""
+    """Leave an execution of a schedule. Return its id as in messages."""
     execution = uuid4()
     _insert(
         "django_periodic_tasks_taskexecution",

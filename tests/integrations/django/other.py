@@ -1,4 +1,4 @@
-"""A backend that is not duly's: it keeps what is enqueued until a test delivers it."""
+"""A backend other than duly's: it keeps enqueued tasks until a test delivers them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ waiting: list[Delivery] = []
 
 
 class OtherBackend(BaseTaskBackend):
-    """Delivers as often as it is asked to."""
+    """A backend that delivers as often as a test asks."""
 
     supports_async_task = True
     supports_priority = True
@@ -29,7 +29,7 @@ def deliver(delivery: Delivery) -> Any:
 
 
 class BrokenBackend(OtherBackend):
-    """Cannot be reached."""
+    """A backend that cannot be reached."""
 
     def enqueue(self, *_call: Any) -> TaskResult:
         raise ConnectionError("its broker is away")

@@ -1,4 +1,4 @@
-"""A Django project in the process of the tests, on whichever database a test brings."""
+"""A Django project in the process of the tests, on the database of the test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ ADMIN = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", 
 
 
 def set_up() -> None:
-    """Configure Django; once in a process."""
+    """Configure Django once per process."""
     if settings.configured:
         return
     tasks = "django_tasks" if backport() else "django.tasks"
@@ -37,7 +37,7 @@ def set_up() -> None:
         ROOT_URLCONF="tests.integrations.django.urls",
         SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
         STATIC_URL="static/",
-        SECRET_KEY="of tests",  # noqa: S106 - guards nothing
+        SECRET_KEY="of tests",  # noqa: S106 - protects nothing
         TEMPLATES=[
             {
                 "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -64,12 +64,12 @@ def set_up() -> None:
 
 
 def backport() -> list[str]:
-    """Return the application of the backport, where Django has no tasks of its own."""
+    """Return the application of the backport where Django has no tasks."""
     return [] if django.VERSION >= (6,) else ["django_tasks"]
 
 
 def database_at(url: str) -> dict[str, Any]:
-    """Return an address as Django's settings name it."""
+    """Return an address in the form of Django's settings."""
     if url == ":memory:":
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
     if url.startswith("sqlite"):
@@ -104,5 +104,5 @@ def using(**databases: str) -> Iterator[None]:
 
 def _set(databases: dict[str, Any]) -> None:
     connections.settings = databases
-    # Every thread forgets the connections it had.
+    # Every thread forgets its connections.
     connections._connections = Local(connections.thread_critical)

@@ -1,4 +1,4 @@
-"""`examples/django_shop` in processes of its own, on whichever database a test brings."""
+"""`examples/django_shop` in its own processes, on the database of the test."""
 
 import os
 import secrets
@@ -38,34 +38,34 @@ class Shop:
         self.log = log
 
     def manage(self, *arguments: str) -> str:
-        """Run a command to its end; give what it printed."""
+        """Run a command to its end. Return its output."""
         said = self.log.with_name(f"said-{secrets.token_hex(4)}")
         status = self._start("manage.py", *arguments, log=said).wait(SOON)
         assert status == 0, said.read_text()
         return said.read_text()
 
     def set_up(self, *command: str) -> None:
-        """Make the tables that tasks need, and run one command more, all in one process.
+        """Make the tables that tasks need, and run one more command, all in one process.
 
-        Those of Django's admin, which take longer than all others, are of no use to tasks.
+        The tables of Django's admin take the most time to make, and tasks do not use them.
         """
         commands = [("migrate", name, "--verbosity", "0") for name in self.applications]
         calls = "; ".join(f"call_command(*{each!r})" for each in (*commands, command) if each)
         self.manage("shell", "--command", f"from django.core.management import *; {calls}")
 
     def read(self, query: str) -> list[Any]:
-        """Return one column of the shop's tables, as it is committed."""
+        """Return one column of the shop's tables, as committed."""
         with closing(self._connect()) as connection:
             return [value for (value,) in connection.execute(query).fetchall()]
 
     def working(self, *arguments: str) -> AbstractContextManager[Program]:
-        """Run a worker in the meantime, from another folder, as managers of services do."""
+        """Run a worker during the block, in another folder, as service managers do."""
         manage = str(self.folder / "manage.py")
         return self.running(manage, "duly", "worker", *arguments, where=self.log.parent)
 
     @contextmanager
     def running(self, *program: str, where: Path | None = None) -> Iterator[Program]:
-        """Run a program of Python's in the meantime."""
+        """Run a Python program during the block."""
         process = self._start(*program, log=self.log, where=where)
         try:
             yield process
@@ -85,7 +85,7 @@ class Shop:
 
 
 def kill_one(seen: Duly) -> None:
-    """Kill a process that runs tasks, and wait until it is gone."""
+    """Kill a process that runs tasks, and wait until it has ended."""
     victims: list[int] = []
 
     def is_there() -> bool:
@@ -98,7 +98,7 @@ def kill_one(seen: Duly) -> None:
 
 
 def running_children(seen: Duly) -> list[int]:
-    """Return the processes that run tasks just now."""
+    """Return the processes that run tasks now."""
     live = (each for each in seen.workers.list() if each.state == "live" and each.running)
-    # One that was killed is called live until somebody has noticed.
+    # A killed process counts as live until another process has noticed its death.
     return [each.pid for each in live if is_running(each.pid)]

@@ -1,4 +1,4 @@
-"""Begins a command of `manage.py` anew whenever it ends, as systemd does with what was killed."""
+"""Restart a command of `manage.py` whenever it ends, as systemd restarts a killed process."""
 
 import os
 import runpy
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Begin it again and again; each of them is forked, with what is imported here."""
+    """Restart the command repeatedly, each time in a fork that has the imports of this module."""
     while (child := os.fork()) != 0:
         os.waitpid(child, 0)
     sys.argv[0] = "manage.py"

@@ -1,4 +1,4 @@
-"""Tasks as a Django project has them."""
+"""Tasks as in a Django project."""
 
 import os
 import signal
@@ -90,7 +90,7 @@ meanwhile: list[Callable[[], object]] = []
 
 @task()
 def do_meanwhile() -> None:
-    """Do what a test wants done while this run is live; once."""
+    """Run a function of the test while this run is live, once."""
     if meanwhile:
         meanwhile.pop()()
 
@@ -132,7 +132,7 @@ def remind_plainly(customer: int) -> str:
 
 
 class Refused(Exception):
-    """A task's own."""
+    """An error class of a task."""
 
 
 @task()

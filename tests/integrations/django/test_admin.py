@@ -1,4 +1,4 @@
-"""Django's admin: what is shown of runs and schedules, and what may be done about them."""
+"""Django's admin: its pages about runs and schedules, and its actions on them."""
 
 import pytest
 from django.core.management import call_command
@@ -14,12 +14,12 @@ from tests.servers.processes import wait_until
 SOON = 20.0
 CANARY = "canary-7f3a91"
 UNMIGRATED = dict.fromkeys(("admin", "auth", "contenttypes"))
-"""The tables of Django's own, made at once instead of by all of their history."""
+"""Django's own tables, made directly instead of by their full migration history."""
 
 
 @pytest.fixture
 def backend(backend):
-    """Without the schedules that other tests define, and with the tables of the admin."""
+    """Remove the schedules of other tests, and make the tables of the admin."""
     with override_settings(MIGRATION_MODULES=UNMIGRATED):
         call_command("migrate", run_syncdb=True, verbosity=0)
     schedules = backend.app.schedules
@@ -40,7 +40,7 @@ def logged_in(*permissions: str) -> Client:
 
 @pytest.fixture
 def operator(backend):
-    """Somebody who may do everything about runs and schedules."""
+    """Return a client of a user with all permissions on runs and schedules."""
     models = ("run", "deadletter", "execution", "schedule")
     allowed = [f"{act}_{model}" for act in ("view", "change") for model in models]
     return logged_in(*allowed, "add_schedule", "delete_schedule")
@@ -76,12 +76,12 @@ def test_runs_are_listed_and_shown(operator):
 
 
 @pytest.mark.parametrize("wrong", ["nosuch", "0" * 32, "'"])
-def test_a_run_that_is_not_there_is_told_so(operator, wrong):
+def test_the_page_of_a_missing_run_says_that_it_does_not_exist(operator, wrong):
     answer = operator.get(reverse("admin:duly_run_change", args=[wrong]), follow=True)
     assert "exist" in answer.content.decode()
 
 
-def test_what_users_wrote_is_shown_as_text(operator):
+def test_text_of_users_is_escaped(operator):
     result = tasks.say.enqueue("<script>alert(1)</script>")
     for name, args in (("run_changelist", ()), ("run_change", (result.id,))):
         shown = page(operator, name, *args)
@@ -95,7 +95,7 @@ def test_secret_arguments_are_not_shown(operator):
     assert "hunter2" not in page(operator, "run_change", result.id)
 
 
-def test_no_page_shows_what_a_task_redacts(operator):
+def test_no_page_of_the_admin_shows_redacted_values(operator):
     nested = {"card": CANARY, "logins": [{"password": CANARY}]}
     good, bad = (tasks.pay.enqueue(CANARY, nested, fails=fails) for fails in (False, True))
     drain()
@@ -103,7 +103,7 @@ def test_no_page_shows_what_a_task_redacts(operator):
     pages = [page(operator, f"{model}_changelist") for model in ("run", "deadletter")]
     pages += [page(operator, "run_change", result.id) for result in (good, bad)]
 
-    assert all("harmless" in shown for shown in pages[1:]), "what is no secret is shown"
+    assert all("harmless" in shown for shown in pages[1:]), "values that are not secret are shown"
     assert not any(CANARY in shown for shown in pages)
 
 
@@ -114,7 +114,7 @@ def test_dead_letters_are_retried_and_cancelled(operator, backend):
     listed = page(operator, "deadletter_changelist")
     assert first.id in listed
     assert second.id in listed
-    assert listed.count("tests.integrations.django.tasks.add<") <= 1  # In the filter alone.
+    assert listed.count("tests.integrations.django.tasks.add<") <= 1  # Matches only in the filter.
     assert "1 queued again" in act(operator, "deadletter", "retry", first.id)
     assert "1 cancelled" in act(operator, "deadletter", "discard", second.id)
     states = [backend.app.runs.get(result.id).state for result in (first, second)]
@@ -123,7 +123,7 @@ def test_dead_letters_are_retried_and_cancelled(operator, backend):
     assert [done.actor for done in acts] == ["ada"]
 
 
-def test_runs_that_wait_are_cancelled_and_ended_ones_left_alone(operator, backend):
+def test_queued_runs_are_cancelled_and_ended_runs_are_unchanged(operator, backend):
     ended = tasks.add.enqueue(1)
     drain()
     waiting = tasks.add.enqueue(2)
@@ -134,7 +134,7 @@ def test_runs_that_wait_are_cancelled_and_ended_ones_left_alone(operator, backen
     assert backend.app.runs.get(ended.id).state == "succeeded"
 
 
-def test_who_may_only_look_can_do_nothing(backend):
+def test_a_user_with_view_permissions_can_change_nothing(backend):
     client = logged_in("view_run", "view_schedule")
     result = tasks.add.enqueue(1)
     assert result.id in page(client, "run_changelist")
@@ -158,7 +158,7 @@ NIGHTLY = {
 }
 
 
-def test_a_schedule_that_is_made_in_the_admin_is_fired_by_workers(operator, backend):
+def test_workers_fire_a_schedule_that_was_made_in_the_admin(operator, backend):
     every_second = NIGHTLY | {"cron": "* * * * * *", "queue_name": "mail"}
     answer = operator.post(reverse("admin:duly_schedule_add"), every_second)
     assert answer.status_code == 302, answer.content.decode()
@@ -171,15 +171,15 @@ def test_a_schedule_that_is_made_in_the_admin_is_fired_by_workers(operator, back
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_form_of_a_new_schedule_has_the_rules_of_schedules_of_the_code(operator):
+def test_the_form_of_a_new_schedule_has_the_defaults_of_code_schedules(operator):
     shown = page(operator, "schedule_add")
 
-    assert '<option value="latest">' in shown  # The first is chosen.
+    assert '<option value="latest">' in shown  # The first task is selected.
     assert '<option value="allow" selected>' in shown
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_form_that_is_saved_as_it_was_shown_keeps_the_seconds_of_a_schedule(operator, backend):
+def test_a_form_that_is_saved_unchanged_keeps_the_seconds_of_a_schedule(operator, backend):
     often = NIGHTLY | {"cron": "* * * * * */20"}
     operator.post(reverse("admin:duly_schedule_add"), often)
     shown = page(operator, "schedule_change", "nightly")
@@ -221,7 +221,7 @@ def test_a_schedule_of_the_admin_is_changed_and_removed(operator, backend):
     ids=lambda wrong: "-".join(wrong) + "=" + "".join(wrong.values()),
 )
 @pytest.mark.stores("sqlite-wal")
-def test_what_is_wrong_with_a_schedule_is_told_beside_the_form(operator, backend, wrong):
+def test_an_invalid_schedule_is_explained_in_the_form_and_not_saved(operator, backend, wrong):
     scheduled_task(cron="0 2 * * *", name="from-code", args=[1])(tasks.add)
     backend.app.schedules.sync()
     answer = operator.post(reverse("admin:duly_schedule_add"), NIGHTLY | wrong)
@@ -230,7 +230,7 @@ def test_what_is_wrong_with_a_schedule_is_told_beside_the_form(operator, backend
     assert [found.name for found in backend.app.schedules.list()] == ["from-code"]
 
 
-def test_a_schedule_of_the_code_is_paused_and_run_but_not_edited(operator, backend):
+def test_a_code_schedule_can_be_paused_and_run_but_not_edited(operator, backend):
     scheduled_task(cron="0 2 * * *", name="from-code", args=[41])(tasks.add)
     backend.app.schedules.sync()
     assert "_save" not in page(operator, "schedule_change", "from-code")
@@ -240,7 +240,7 @@ def test_a_schedule_of_the_code_is_paused_and_run_but_not_edited(operator, backe
     operator.post(reverse("admin:duly_schedule_changelist"), many)
     assert backend.app.schedules.get("from-code").state == "active"
     assert "1 disabled" in act(operator, "schedule", "disable", "from-code")
-    backend.app.schedules.sync()  # As the next deploy does.
+    backend.app.schedules.sync()  # As the next deployment does.
     assert backend.app.schedules.get("from-code").state == "paused"
     assert "1 run" in act(operator, "schedule", "run_now", "from-code")
     assert drain() == 1
@@ -267,7 +267,7 @@ def test_a_task_of_another_backend_that_no_code_schedules_is_handed_over(operato
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_rows_are_written_by_duly_alone(backend):
+def test_only_duly_writes_the_rows(backend):
     from duly.integrations.django.models import Run, Schedule  # noqa: PLC0415 - needs settings
 
     result = tasks.add.enqueue(1)

@@ -1,4 +1,4 @@
-"""`DulyBackend`: what Django expects of a backend, in the transactions of the caller."""
+"""`DulyBackend`: the contract of a Django backend, in the transactions of the caller."""
 
 import logging
 import subprocess
@@ -34,7 +34,7 @@ def drain(backend) -> None:
     backend.app.worker().drain(timeout=SOON)
 
 
-def test_a_task_runs_and_its_result_is_had(backend):
+def test_a_task_runs_and_returns_its_result(backend):
     result = tasks.add.enqueue(41, other=1)
     assert result.status == TaskResultStatus.READY
     assert result.enqueued_at is not None
@@ -56,7 +56,7 @@ def test_an_async_task_runs_in_its_queue_with_its_priority(backend):
     assert async_to_sync(tasks.add_on_the_loop.aget_result)(result.id).return_value == 42
 
 
-def test_what_was_rolled_back_never_existed(backend):
+def test_a_task_that_is_rolled_back_never_exists(backend):
     with transaction.atomic():
         tasks.add.enqueue(1)
         transaction.set_rollback(True)
@@ -67,7 +67,7 @@ def test_what_was_rolled_back_never_existed(backend):
 
 
 @pytest.mark.usefixtures(never_poll.__name__)
-def test_a_worker_hears_of_a_task_when_its_transaction_has_committed(backend):
+def test_a_worker_is_notified_of_a_task_once_its_transaction_has_committed(backend):
     with backend.app.worker() as worker:
         wait_until_it_only_listens(worker)
         with transaction.atomic():
@@ -76,12 +76,12 @@ def test_a_worker_hears_of_a_task_when_its_transaction_has_committed(backend):
         assert backend.app.runs.get(result.id).result(timeout=SOON) == 2
 
 
-def test_outside_of_a_transaction_a_task_is_accepted_at_once(backend):
+def test_a_task_is_accepted_at_once_outside_a_transaction(backend):
     result = tasks.add.enqueue(1)
     assert [run.id for run in backend.app.runs.list()] == [result.id]
 
 
-def test_an_error_is_told_as_django_tells_it(backend):
+def test_an_error_is_reported_in_the_form_of_django(backend):
     result = tasks.divide.enqueue(1, 0)
     drain(backend)
     result.refresh()
@@ -94,7 +94,7 @@ def test_an_error_is_told_as_django_tells_it(backend):
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
-def test_the_time_of_a_call_is_the_same_whoever_asks(backend, is_inside):
+def test_every_result_of_a_call_has_the_same_enqueue_time(backend, is_inside):
     with transaction.atomic() if is_inside else nullcontext():
         result = tasks.add.enqueue(41)
         before = tasks.add.get_result(result.id)
@@ -122,10 +122,11 @@ def test_a_failure_is_logged_with_its_traceback(backend, caplog, task):
     assert "Traceback (most recent call last)" in shown
     assert "return number / by" in shown
     assert "ZeroDivisionError: division by zero" in shown
-    # Django's own logger has logged it, so duly's does not do so again.
+    # Django's own logger has logged the error, so duly's logger does not repeat it.
     errors = [line for line in caplog.records if line.levelno >= logging.ERROR]
     assert errors == [line]
-    # An exception may show arguments; of a task with secret ones the stored text is logged.
+    # An exception may contain arguments. For a task with secret arguments, the stored text is
+    # logged.
     is_stored = line.exc_info[0] is RunFailed
     assert is_stored == (task is tasks.divide_secretly)
 
@@ -148,7 +149,7 @@ def test_a_failure_is_logged_without_an_argument_that_is_named_like_a_secret(bac
     assert not any("canary-7f3a91" in line for line in shown())
 
 
-def test_an_end_without_an_error_is_logged_without_one(backend, caplog):
+def test_a_success_is_logged_without_an_error(backend, caplog):
     caplog.set_level(logging.INFO)
     backend.tell_ends()
     result = tasks.add.enqueue(1)
@@ -165,7 +166,7 @@ def test_an_end_without_an_error_is_logged_without_one(backend, caplog):
     assert not any(line.exc_info for line in lines())
 
 
-def test_a_result_that_json_lacks_is_a_failure(backend):
+def test_a_result_without_a_json_form_is_a_failure(backend):
     result = tasks.give_what_json_lacks.enqueue()
     drain(backend)
     result.refresh()
@@ -173,7 +174,7 @@ def test_a_result_that_json_lacks_is_a_failure(backend):
     assert result.errors[0].exception_class is TypeError
 
 
-def test_arguments_that_json_lacks_are_refused_at_the_call(backend):
+def test_arguments_without_a_json_form_are_refused_at_the_call(backend):
     with pytest.raises(TypeError):
         tasks.add.enqueue(object())
     with pytest.raises(TypeError, match="required"):
@@ -181,14 +182,14 @@ def test_arguments_that_json_lacks_are_refused_at_the_call(backend):
     assert backend.app.runs.list() == []
 
 
-def test_a_task_that_takes_context_is_given_it(backend):
+def test_a_task_that_takes_context_receives_it(backend):
     result = tasks.tell_attempt.enqueue("word")
     drain(backend)
     result.refresh()
     assert result.return_value == ["word", 1, result.id]
 
 
-def test_options_of_duly_hold(backend, tmp_path):
+def test_duly_options_apply_to_django_tasks(backend, tmp_path):
     result = tasks.retried.enqueue(str(tmp_path / "tries"))
     with backend.app.worker():
         assert backend.app.runs.get(result.id).result(timeout=SOON) == "done"
@@ -197,7 +198,7 @@ def test_options_of_duly_hold(backend, tmp_path):
     assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
 
 
-def test_a_key_makes_one_run_of_two_calls(backend):
+def test_two_calls_with_one_key_make_one_run(backend):
     first, second = tasks.keyed.enqueue(1), tasks.keyed.enqueue(1)
     other = tasks.keyed.enqueue(2)
     assert first.id == second.id != other.id
@@ -207,7 +208,7 @@ def test_a_key_makes_one_run_of_two_calls(backend):
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize(("args", "named"), [((), {}), ((1, 2, 3, 4), {}), ((1,), {"nosuch": 2})])
-def test_a_call_that_does_not_fit_is_refused_before_its_key_is_made(backend, args, named):
+def test_a_call_with_wrong_arguments_is_refused_before_its_key_is_computed(backend, args, named):
     with pytest.raises(BadArguments):
         tasks.keyed.enqueue(*args, **named)
 
@@ -222,7 +223,7 @@ def test_a_task_waits_until_run_after(backend):
 
 
 @pytest.mark.parametrize("wrong", ["nosuch", "", "a" * 500, "\x00", "0" * 32])
-def test_a_result_that_does_not_exist_is_told_so(backend, wrong):
+def test_a_missing_result_raises_does_not_exist(backend, wrong):
     with pytest.raises(TaskResultDoesNotExist):
         backend.get_result(wrong)
     with pytest.raises(TaskResultDoesNotExist):
@@ -230,7 +231,7 @@ def test_a_result_that_does_not_exist_is_told_so(backend, wrong):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_a_call_may_not_ask_for_is_refused(backend):
+def test_invalid_priorities_and_queues_are_refused(backend):
     for priority in (-101, 101, 0.5):
         with pytest.raises(InvalidTask, match="priority"):
             tasks.add.using(priority=priority)
@@ -261,7 +262,7 @@ def told(signal):
         signal.disconnect(receive)
 
 
-def test_django_is_told_of_beginning_and_end(backend):
+def test_django_receives_signals_for_the_start_and_the_end(backend):
     backend.tell_ends()
     with (
         told(task_enqueued) as enqueued,
@@ -270,7 +271,7 @@ def test_django_is_told_of_beginning_and_end(backend):
     ):
         good, bad = tasks.add.enqueue(1), tasks.divide.enqueue(1, 0)
         drain(backend)
-        wait_until(lambda: len(finished) == 2, seconds=SOON, what="Django is told")
+        wait_until(lambda: len(finished) == 2, seconds=SOON, what="Django gets its signals")
     assert [one[1:] for one in enqueued] == [(good.id, "READY"), (bad.id, "READY")]
     assert {one[1:] for one in started} == {(good.id, "RUNNING"), (bad.id, "RUNNING")}
     assert {one[1:] for one in finished} == {(good.id, "SUCCESSFUL"), (bad.id, "FAILED")}
@@ -284,7 +285,7 @@ def test_a_task_uses_the_database_of_django(backend):
 
 
 def test_tasks_can_be_defined_before_the_applications_are_ready():
-    # In an interpreter of its own, since Django is set up once in each.
+    # In a separate interpreter, since Django is set up once in each.
     program = """
 from django.conf import settings
 settings.configure(TASKS={

@@ -1,4 +1,4 @@
-"""`nightly_billing` of the example, whose database restarts in the midst of it."""
+"""The example's `nightly_billing`, whose database restarts while it runs."""
 
 from contextlib import closing
 
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_a_server_that_restarts_loses_no_task_and_no_night(private_postgres, tmp_path):
+def test_a_database_restart_loses_no_task_and_no_instant(private_postgres, tmp_path):
     url = private_postgres.create_database()
     shop = Shop(url, tmp_path / "worker.log", SHOP_BILLING=EVERY_SECOND)
     shop.set_up("place_orders", "8", "--seconds", "0.5")
@@ -30,7 +30,7 @@ def test_a_server_that_restarts_loses_no_task_and_no_night(private_postgres, tmp
             seconds=SOON,
             what="the orders are confirmed",
         )
-        # A body that lost its connection in the midst has failed, and is there to be driven again.
+        # A task that lost its connection while it ran has failed, and can be retried.
         for run in seen.runs.list(task="shop.tasks.confirm", state="failed"):
             run.retry()
             wait_until(lambda run=run: run.refresh().is_final, seconds=SOON, what="it is confirmed")
@@ -38,9 +38,7 @@ def test_a_server_that_restarts_loses_no_task_and_no_night(private_postgres, tmp
     assert min(shop.read("SELECT confirmations FROM shop_order")) > 0
 
 
-def test_a_scheduler_fires_again_when_its_server_is_back_and_leaves_no_night_out(
-    private_postgres, tmp_path
-):
+def test_a_scheduler_fires_every_instant_after_its_database_is_back(private_postgres, tmp_path):
     url = private_postgres.create_database()
     billing = {"SHOP_BILLING": EVERY_SECOND, "SHOP_BILLING_BACKEND": "here"}
     shop = Shop(url, tmp_path / "scheduler.log", **billing)

@@ -1,4 +1,4 @@
-"""Executions that worker processes of another backend are given, each of them to all at once."""
+"""Executions of another backend that several worker processes receive at the same time."""
 
 import os
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 
 def handed_over(app, times: int, task=tasks.count, **kwargs: object) -> list[str]:
-    """Have a schedule fire so often, and return what the other backend was given of it."""
+    """Fire a schedule this many times. Return the executions that the other backend received."""
     scheduled_task(cron="0 0 1 1 *", name="yearly", kwargs=kwargs)(task)
     with app.worker():
         for _ in range(times):
@@ -41,7 +41,7 @@ def told(attempts) -> list[str]:
 
 
 def call_dead(app) -> None:
-    """Do what somebody does who has seen no beat of a worker over a whole lease."""
+    """Declare the worker dead, as after a whole lease without a heartbeat."""
     for worker in app.workers.list():
         if worker.state == "live":
             app.store.apply([Recover(worker.id, judge_unknown)])
@@ -49,7 +49,7 @@ def call_dead(app) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.long)])
-def test_two_processes_that_are_given_the_same_do_each_once(scheduler, project, tmp_path, count):
+def test_two_processes_with_the_same_executions_run_each_once(scheduler, project, tmp_path, count):
     effects = tmp_path / "effects"
     executions = handed_over(scheduler, count, path=str(effects))
 
@@ -62,7 +62,7 @@ def test_two_processes_that_are_given_the_same_do_each_once(scheduler, project, 
     assert {run.state for run in scheduler.runs.list(limit=200)} == {"succeeded"}
 
 
-def test_rows_of_one_that_is_killed_before_its_commit_are_written_once(
+def test_the_rows_of_a_run_that_is_killed_before_its_commit_are_written_once(
     scheduler, project, tmp_path
 ):
     effects = tmp_path / "effects"
@@ -84,13 +84,15 @@ def test_rows_of_one_that_is_killed_before_its_commit_are_written_once(
         (1, "lost"),
         (2, "returned"),
     ]
-    assert len(effects.read_text().splitlines()) == 2, "what is outside of the database"
+    assert len(effects.read_text().splitlines()) == 2, "effects outside the database happen twice"
     with connection.cursor() as cursor:
         cursor.execute("SELECT word FROM said")
         assert cursor.fetchall() == [("hello",)]
 
 
-def test_one_that_may_begin_again_does_so_and_says_how_often(backend, project, tmp_path):
+def test_a_killed_run_that_may_begin_again_does_so_and_counts_its_attempts(
+    backend, project, tmp_path
+):
     effects = tmp_path / "effects"
     result = tasks.count_and_die_once.enqueue(str(effects))
     assert delivering(project, task="count_and_die_once").wait(timeout=SOON) == -9
@@ -106,7 +108,7 @@ def test_one_that_may_begin_again_does_so_and_says_how_often(backend, project, t
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_one_whose_process_is_killed_behind_its_effect_is_held_for_a_person(
+def test_a_run_that_is_killed_after_its_effect_is_interrupted_for_an_operator(
     scheduler, project, tmp_path
 ):
     effects = tmp_path / "effects"
@@ -121,4 +123,4 @@ def test_one_whose_process_is_killed_behind_its_effect_is_held_for_a_person(
 
     assert run.refresh().state == "interrupted"
     assert effects.read_text().splitlines() == [run.id]
-    assert [letter.id for letter in scheduler.dead.list()] == [run.id]
+    assert [dead.id for dead in scheduler.dead.list()] == [run.id]

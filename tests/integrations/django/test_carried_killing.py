@@ -1,6 +1,7 @@
-"""Executions that django-tasks-db and Celery carry, in real workers, which are killed with -9.
+"""Executions that real workers of django-tasks-db and Celery carry, which are killed.
 
-`make test` kills one or two of each; `make prove` kills many, and keeps what came of it.
+`make test` kills one or two workers of each backend. `make prove` kills many, and saves the
+outcome.
 """
 
 import os
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(SE
 
 @WHERE
 @pytest.mark.parametrize("kind", ["db", pytest.param("celery", marks=pytest.mark.first_django)])
-def test_nothing_is_paid_or_billed_twice_though_workers_are_killed(
+def test_killed_workers_pay_and_bill_nothing_twice(
     kind, store_url, store_kind, redis_url, counter, tmp_path
 ):
     pytest.importorskip(PACKAGES[kind].replace("-", "_"))
@@ -47,7 +48,7 @@ def test_nothing_is_paid_or_billed_twice_though_workers_are_killed(
 
 
 def pay_twice_and_kill(shop: Carried, seen: Duly, payments: EffectCounter) -> None:
-    """Have two payments delivered twice, and one of them killed, which a person sees to."""
+    """Deliver two payments twice, kill the worker of one, and resume it as an operator would."""
     runs = [seen.schedules.run_now(f"pay-{order}") for order in range(2)]
     wait_until(lambda: len(payments.at_work()) == 2, seconds=SOON, what="both have begun")
     executions = [f"{run.id}:{run.refresh().record.claim_number - 1}" for run in runs]
@@ -59,7 +60,7 @@ def pay_twice_and_kill(shop: Carried, seen: Duly, payments: EffectCounter) -> No
             what=f"so many deliveries have ended: {counts}",
         )
 
-    # The one slot that is left has both of them, one after the other.
+    # The one remaining slot runs both, one after the other.
     shop.deliver_again(*executions)
     wait_for_deliveries(1, 1)
     assert len(payments.at_work()) == 2
@@ -80,14 +81,14 @@ def pay_twice_and_kill(shop: Carried, seen: Duly, payments: EffectCounter) -> No
     assert payments.count("ended") == {"0": 1, "1": 1}
     ends = shop.deliveries(executions[0])
     assert {status for status, _ in ends} == {"SUCCESSFUL"}
-    # That both ended beside bodies that wait for the gate shows that none waits for another; how
-    # quick that is can be said only where nothing else runs.
+    # Both ended while other tasks waited for the gate, so no execution waits for another. Their
+    # speed can be checked only on an idle machine.
     if IS_PROOF:
         assert min(took for _, took in ends) < 0.1
 
 
 def bill_and_kill(shop: Carried, seen: Duly, counter: EffectCounter) -> dict[str, object]:
-    """Have orders billed, in rows that commit with their runs, while workers are killed."""
+    """Bill orders, in rows that commit with their runs, while workers are killed."""
     fired = SimpleNamespace(enqueue=lambda number, _: seen.schedules.run_now(f"bill-{number}"))
 
     document = kill_carriers(SimpleNamespace(pay=fired), counter, kills=KILLED)

@@ -1,4 +1,4 @@
-"""System checks: what is wrong, each with its remedy."""
+"""System checks: each problem is reported with its remedy."""
 
 import os
 
@@ -22,12 +22,12 @@ def made(**options: str) -> DulyBackend:
     return DulyBackend("checked", {"OPTIONS": options})
 
 
-def test_a_project_as_it_should_be_has_nothing_to_mend(backend):
+def test_a_correct_project_passes_all_checks(backend):
     assert found(backend) == {}
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_is_wrong_with_a_database_is_told_with_the_remedy(store_url, backend):
+def test_an_unusable_database_setting_is_refused_with_a_remedy(store_url, backend):
     assert "default" in found(made(database="nosuch"))["duly.E002"]
     assert found(made(url="postgresql://elsewhere")) == {}
     for options, what in (
@@ -44,7 +44,7 @@ def test_sqlite_without_immediate_transactions_is_a_warning():
         assert "IMMEDIATE" in found(made())["duly.W001"]
 
 
-def test_a_project_that_nobody_works_for_is_a_warning(backend):
+def test_a_project_without_a_worker_is_a_warning(backend):
     asked = check_workers(databases=["default"])
     assert [message.id for message in asked] == ["duly.W004"]
     with backend.app.worker():
@@ -52,17 +52,17 @@ def test_a_project_that_nobody_works_for_is_a_warning(backend):
     assert list(check_workers(databases=[])) == []
 
 
-def test_only_a_deployment_is_asked_whether_somebody_works_for_it(backend):
+def test_the_warning_about_missing_workers_is_a_deployment_check(backend):
     def told(**options):
         return {message.id for message in run_checks(databases=["default"], **options)}
 
-    # As `migrate` does, which makes the tables, and `test`, whose database nobody works for.
+    # As `migrate` does, which makes the tables, and `test`, whose database needs no worker.
     assert "duly.W004" not in told()
     assert "duly.W004" in told(include_deployment_checks=True)
 
 
 @pytest.mark.untouched
-def test_tables_that_are_missing_are_a_warning(store_url):
+def test_missing_tables_are_a_warning(store_url):
     with using(default=store_url):
         (message,) = check_workers(databases=["default"])
     assert message.id == "duly.W003"
@@ -82,15 +82,15 @@ def test_tables_that_are_missing_are_a_warning(store_url):
             "duly.E006 | @scheduled_task(…) goes above @task(…)",
         ),
         ("check(code=AT_TWO + ', queue_name=0)' + BILL)", "duly.E006"),
-        # One that uses duly for schedules of other backends alone has nothing to mend.
+        # A project that uses duly only for the schedules of other backends has nothing to fix.
         ("check(backend=OTHER['BACKEND'], code=AT_TWO + ')' + BILL)", ""),
-        # Applications may import tasks before Django is ready for anything else.
+        # Applications may import tasks before the rest of Django is ready.
         ("check(code=AT_TWO + ')' + BILL, early=True)", ""),
-        # Django 6 looks at backends once its tasks are imported.
+        # Django 6 checks backends once their tasks are imported.
         ("import duly.integrations.django.tasks_api; check(apps=[])", "duly.E001 | add 'duly."),
     ],
 )
-def test_manage_py_check_tells_what_is_wrong(tmp_path, project, said):
+def test_manage_py_check_reports_problems(tmp_path, project, said):
     log = tmp_path / "said"
     checking = warm(*IMPORTS).start(
         ["-m", "tests.integrations.django.checking", project],

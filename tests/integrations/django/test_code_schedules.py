@@ -1,4 +1,4 @@
-"""`@scheduled_task`: one run per due instant, of a task of Django's."""
+"""`@scheduled_task`: one run of a Django task per due instant."""
 
 from contextlib import closing
 
@@ -21,7 +21,7 @@ SOON = 20.0
 
 @pytest.fixture
 def backend(backend):
-    """Without the schedules that other tests define."""
+    """Remove the schedules of other tests."""
     schedules = backend.app.schedules
     before, schedules._defined = schedules._defined, {}
     yield backend
@@ -30,7 +30,7 @@ def backend(backend):
 
 @pytest.fixture
 def timed(project, store_kind, tmp_path, request):
-    """A backend named "timed", whose time the test moves."""
+    """Yield a backend named "timed", whose clock the test controls."""
     options = {
         "BACKEND": "duly.integrations.django.DulyBackend",
         "OPTIONS": {"url": "sqlite:///never-opened.db"},
@@ -56,7 +56,7 @@ def test_a_schedule_fires_its_task_with_its_arguments(backend):
     ("rules", "outcome"),
     [({}, "run"), ({"misfire": "all"}, "run"), ({"overlap": "skip"}, "skipped")],
 )
-def test_an_instant_is_enqueued_while_the_last_run_is_live_unless_a_rule_is_given(
+def test_an_instant_is_enqueued_while_the_last_run_is_live_unless_an_option_forbids_it(
     timed, rules, outcome
 ):
     """django-periodic-tasks enqueues every instant."""
@@ -90,7 +90,7 @@ def first_run(backend):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_it_is_named_as_its_task_unless_that_is_said(backend):
+def test_a_schedule_is_named_after_its_task_by_default(backend):
     scheduled_task(cron="0 2 * * *", timezone="Europe/Paris")(tasks.ask_the_database)
     backend.app.schedules.sync()
     (schedule,) = backend.app.schedules.list()
@@ -100,7 +100,7 @@ def test_it_is_named_as_its_task_unless_that_is_said(backend):
 
 @pytest.mark.stores("sqlite-wal")
 def test_two_schedules_of_one_task_need_two_names(backend):
-    for _ in range(2):  # A module may be met twice.
+    for _ in range(2):  # A module may be imported twice.
         scheduled_task(cron="0 2 * * *", args=[1])(tasks.add)
     with pytest.raises(BadOption, match="another name"):
         scheduled_task(cron="0 3 * * *", args=[1])(tasks.add)
@@ -113,7 +113,7 @@ def test_two_schedules_of_one_task_need_two_names(backend):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_is_wrong_is_told_at_import(backend):
+def test_an_invalid_schedule_is_refused_at_import(backend):
     with pytest.raises(BadOption, match="above @task"):
         scheduled_task(cron="0 2 * * *")(lambda: None)
     with pytest.raises(BadSchedule):
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_at_import(backend):
         scheduled_task(cron="0 2 * * *", args=[object()])(tasks.add)
 
 
-def test_workers_and_schedulers_leave_each_others_schedules_as_they_are(backend, scheduler):
+def test_workers_and_schedulers_keep_each_others_schedules(backend, scheduler):
     scheduled_task(cron="0 2 * * *", name="ours", args=[41])(tasks.add)
     scheduled_task(cron="0 2 * * *", name="theirs", args=[7])(tasks.remind)
 

@@ -17,7 +17,7 @@ def status() -> str:
     return out.getvalue()
 
 
-def test_status_says_who_works_what_waits_and_what_is_dead(backend):
+def test_status_lists_workers_queued_runs_and_dead_letters(backend):
     scheduled_task(cron="0 2 * * *", name="nightly", args=[1])(tasks.add)
     backend.app.schedules.sync()
     tasks.divide.enqueue(1, 0)
@@ -45,16 +45,16 @@ def test_status_says_who_works_what_waits_and_what_is_dead(backend):
         ["--backend", "default", "status", "--pythonpath", "."],
     ],
 )
-def test_options_of_every_command_may_stand_anywhere(backend, arguments):
+def test_common_options_may_appear_anywhere_on_the_command_line(backend, arguments):
     out = StringIO()
 
-    # Django has read them before it asks a command.
+    # Django has parsed the options before it calls a command.
     Command(stdout=out).run_from_argv(["manage.py", "duly", *arguments])
 
     assert "TASKS['default']" in out.getvalue()
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_backend_has_to_be_named(backend):
+def test_the_backend_option_needs_a_name(backend):
     with pytest.raises(CommandError, match="--backend"):
         call_command("duly", "--", "--backend")

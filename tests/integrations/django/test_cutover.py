@@ -1,4 +1,4 @@
-"""What django-periodic-tasks left in its tables and in queues, when duly takes its place."""
+"""The import of the tables and queued messages of django-periodic-tasks into duly."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -37,11 +37,11 @@ def take_over() -> str:
 
 
 def message(execution: str, *args: object) -> other.Delivery:
-    """What django-periodic-tasks had enqueued on another backend."""
+    """Return a message as django-periodic-tasks had enqueued it on another backend."""
     return bill, list(args), {EXECUTION: execution}
 
 
-def test_a_message_that_was_left_in_a_queue_runs_once(scheduler):
+def test_an_old_message_in_a_queue_runs_once(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     execution = left_behind.leave_execution(schedule)
 
@@ -54,7 +54,7 @@ def test_a_message_that_was_left_in_a_queue_runs_once(scheduler):
     assert (run.state, run.record.queue, run.record.priority) == ("succeeded", "default", 5)
 
 
-def test_of_two_deliveries_at_once_one_runs(scheduler):
+def test_one_of_two_simultaneous_deliveries_runs(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     execution = left_behind.leave_execution(schedule)
 
@@ -82,7 +82,7 @@ def test_a_message_of_an_execution_that_has_run_is_skipped(scheduler):
     assert scheduler.runs.list() == []
 
 
-def test_without_its_tables_nobody_can_tell_whether_it_has_run(scheduler):
+def test_an_old_message_is_refused_if_the_old_tables_are_gone(scheduler):
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE django_periodic_tasks_taskexecution")
 
@@ -92,7 +92,7 @@ def test_without_its_tables_nobody_can_tell_whether_it_has_run(scheduler):
     assert calls == []
 
 
-def test_what_raised_is_told_to_the_backend_and_kept_as_a_dead_letter(scheduler):
+def test_a_failure_is_raised_to_the_backend_and_kept_as_a_dead_letter(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL)
     execution = left_behind.leave_execution(schedule)
 
@@ -103,7 +103,7 @@ def test_what_raised_is_told_to_the_backend_and_kept_as_a_dead_letter(scheduler)
     assert [run.state for run in scheduler.dead.list()] == ["failed"]
 
 
-def test_schedules_of_the_admin_are_imported_with_all_that_was_said_of_them(scheduler):
+def test_schedules_of_the_admin_are_imported_with_all_their_options(scheduler):
     left_behind.leave_schedule("reminders", REMIND, cron="* * * * * */20", args=[7], queue="mail")
     left_behind.leave_schedule("Off for now", REMIND, args=[8], enabled=False)
 
@@ -125,7 +125,7 @@ def test_schedules_of_the_admin_are_imported_with_all_that_was_said_of_them(sche
     }
 
 
-def test_what_somebody_did_after_an_import_outlives_the_next(scheduler):
+def test_changes_made_after_an_import_survive_the_next_import(scheduler):
     left_behind.leave_schedule("off", REMIND, args=[8], enabled=False)
     left_behind.leave_schedule("on", REMIND, args=[8])
     take_over()
@@ -138,7 +138,7 @@ def test_what_somebody_did_after_an_import_outlives_the_next(scheduler):
     assert "0 schedules" in said
 
 
-def test_a_schedule_of_the_code_that_was_disabled_is_paused(scheduler):
+def test_a_disabled_code_schedule_is_imported_as_paused(scheduler):
     scheduled_task(cron="0 2 * * *", name="disabled", args=[1])(bill)
     scheduled_task(cron="0 2 * * *", name="enabled", args=[1])(bill)
     for name in ("disabled", "enabled", "gone"):
@@ -155,7 +155,7 @@ def test_a_schedule_of_the_code_that_was_disabled_is_paused(scheduler):
 
 
 @pytest.mark.parametrize("source", ["code", "database"])
-def test_an_instant_that_nobody_had_fired_is_fired_once(scheduler, source):
+def test_an_instant_that_was_missed_before_the_import_is_fired_once(scheduler, source):
     if source == "code":
         scheduled_task(cron="0 2 * * *", timezone="Europe/Paris", name="nightly", args=[7])(bill)
     missed = datetime(2026, 3, 2, 1, tzinfo=UTC)  # 02:00 in Paris.
@@ -184,7 +184,7 @@ def test_an_instant_that_duly_has_fired_before_the_import_is_not_fired_again(sch
     assert len(scheduler.runs.list()) == 1
 
 
-def test_executions_that_would_still_be_dispatched_are_and_others_are_not(scheduler):
+def test_only_executions_that_would_still_be_dispatched_are_imported(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     disabled = left_behind.leave_schedule("off", BILL, args=[42], enabled=False)
     lost = left_behind.leave_execution(schedule, dispatched=0)
@@ -206,7 +206,7 @@ def test_executions_that_would_still_be_dispatched_are_and_others_are_not(schedu
     assert "2 executions stay pending" in said[0]
 
 
-def test_a_message_that_arrives_after_the_import_begins_the_run_of_that(scheduler):
+def test_an_old_message_that_arrives_after_the_import_begins_the_imported_run(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     execution = left_behind.leave_execution(schedule)
     take_over()
@@ -214,7 +214,9 @@ def test_a_message_that_arrives_after_the_import_begins_the_run_of_that(schedule
 
     assert other.deliver(message(execution, 42)) == "billed 42"
 
-    assert other.deliver((bill, [], {EXECUTION: f"{run.id}:0"})) is None, "and not that of duly"
+    assert other.deliver((bill, [], {EXECUTION: f"{run.id}:0"})) is None, (
+        "the message of duly itself is skipped"
+    )
     assert calls == [42]
     assert run.refresh().state == "succeeded"
 
@@ -229,7 +231,7 @@ def test_a_message_that_arrives_after_the_import_begins_the_run_of_that(schedule
         ({"backend": "strict", "queue": "unknown"}, "unknown"),
     ],
 )
-def test_a_row_that_cannot_be_imported_stays_and_is_tried_again(scheduler, row, reason):
+def test_a_row_that_cannot_be_imported_stays_and_is_retried(scheduler, row, reason):
     left_behind.leave_schedule("bad", **{"path": BILL, "args": [1], **row})
     left_behind.leave_schedule("good", BILL, args=[1])
     out = StringIO()
@@ -243,7 +245,7 @@ def test_a_row_that_cannot_be_imported_stays_and_is_tried_again(scheduler, row, 
     assert left_behind.schedules()["bad"] == ("database", True)
 
 
-def test_a_name_that_code_defines_is_not_taken(scheduler):
+def test_an_import_does_not_replace_a_code_schedule_of_the_same_name(scheduler):
     scheduled_task(cron="0 2 * * *", name="nightly", args=[1])(bill)
     left_behind.leave_schedule("nightly", REMIND, args=[2])
 
@@ -254,7 +256,7 @@ def test_a_name_that_code_defines_is_not_taken(scheduler):
     assert (schedule.source, schedule.task) == ("code", f"{BILL}@other")
 
 
-def test_of_two_schedules_whose_names_become_one_the_second_stays(scheduler):
+def test_the_second_of_two_schedules_with_the_same_new_name_stays(scheduler):
     left_behind.leave_schedule("by night", REMIND, args=[1])
     left_behind.leave_schedule("by-night", BILL, args=[2])
 
@@ -286,7 +288,7 @@ def test_imports_at_the_same_time_import_each_row_once(scheduler):
     assert len(scheduler.runs.list(limit=200)) == count
 
 
-def test_an_import_that_is_broken_off_has_imported_nothing(scheduler):
+def test_an_aborted_import_has_imported_nothing(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     execution = left_behind.leave_execution(schedule)
 
@@ -302,8 +304,8 @@ def test_an_import_that_is_broken_off_has_imported_nothing(scheduler):
 
 
 @pytest.mark.stores("postgres")
-def test_an_execution_that_an_old_worker_runs_just_now_is_left_to_it(scheduler):
-    """There the row is locked for as long as the body runs."""
+def test_an_execution_that_an_old_worker_is_running_is_not_imported(scheduler):
+    """The old worker locks the row for as long as its task runs."""
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     execution = left_behind.leave_execution(schedule)
     locked, may_end = threading.Event(), threading.Event()
@@ -332,7 +334,7 @@ def test_an_execution_that_an_old_worker_runs_just_now_is_left_to_it(scheduler):
     assert "locked" not in take_over()
 
 
-def test_a_project_without_its_tables_has_nothing_to_import(scheduler):
+def test_a_project_without_the_old_tables_has_nothing_to_import(scheduler):
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE django_periodic_tasks_taskexecution")
         cursor.execute("DROP TABLE django_periodic_tasks_scheduledtask")
@@ -340,7 +342,7 @@ def test_a_project_without_its_tables_has_nothing_to_import(scheduler):
     assert "there are no tables of django-periodic-tasks" in take_over()
 
 
-def test_tables_of_an_earlier_version_do_not_count_dispatches(scheduler):
+def test_tables_of_a_version_without_dispatch_counts_are_imported(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     delivered, _ = left_behind.leave_execution(schedule), left_behind.leave_execution(schedule)
     with connection.cursor() as cursor:
@@ -353,7 +355,7 @@ def test_tables_of_an_earlier_version_do_not_count_dispatches(scheduler):
     assert len(scheduler.runs.list()) == 2
 
 
-def test_a_deployment_is_told_of_schedules_that_were_not_imported(scheduler, backend):
+def test_a_deployment_check_warns_about_schedules_that_were_not_imported(scheduler, backend):
     left_behind.leave_schedule("yearly", BILL, args=[42])
     told = lambda: {each.id for each in check_workers(databases=["default"])}  # noqa: E731
 
@@ -363,14 +365,14 @@ def test_a_deployment_is_told_of_schedules_that_were_not_imported(scheduler, bac
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_only_a_database_can_be_named(scheduler):
+def test_the_import_command_accepts_only_a_known_database(scheduler):
     with pytest.raises(CommandError, match="one of default"):
         call_command("duly", "--", "import-periodic-tasks", "--database", "nosuch")
     with pytest.raises(CommandError, match="takes only --database"):
         call_command("duly", "import-periodic-tasks", "now")
 
 
-def test_what_is_carried_by_duly_itself_runs_in_its_worker(scheduler, backend):
+def test_imported_executions_of_duly_itself_run_in_its_worker(scheduler, backend):
     path = "tests.integrations.django.tasks.add"
     schedule = left_behind.leave_schedule("add", path, args=[41], backend="default")
     left_behind.leave_execution(schedule)
@@ -385,7 +387,7 @@ def test_what_is_carried_by_duly_itself_runs_in_its_worker(scheduler, backend):
 
 
 @override_settings(PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=5)
-def test_the_project_says_how_often_an_execution_is_dispatched(scheduler):
+def test_a_setting_limits_how_often_an_execution_is_dispatched(scheduler):
     schedule = left_behind.leave_schedule("yearly", BILL, args=[42])
     left_behind.leave_execution(schedule, dispatched=4)
 

@@ -1,4 +1,4 @@
-"""An import from tables of django-periodic-tasks that are in another database than duly's."""
+"""An import from tables of django-periodic-tasks in a database other than duly's."""
 
 from contextlib import closing
 from datetime import timedelta
@@ -21,7 +21,7 @@ BILL = bill.module_path
 
 @pytest.fixture
 def scheduler(store_url, tmp_path):
-    """The application in duly's database, beside the tables in Django's default one."""
+    """Yield the application in duly's database. The old tables are in Django's default database."""
     with routed(store_url, tmp_path):
         other.waiting.clear()
         left_behind.make_tables()
@@ -34,7 +34,7 @@ def scheduler(store_url, tmp_path):
 
 @pytest.fixture
 def left(scheduler) -> str:
-    """Leave a disabled schedule, one with a missed instant, and an execution; return its id."""
+    """Leave a disabled schedule, one with a missed instant, and an execution. Return its id."""
     left_behind.leave_schedule("off", BILL, args=[1], enabled=False)
     missed = timezone.now() - timedelta(hours=1)
     schedule = left_behind.leave_schedule("missed", BILL, args=[2], next_run_at=missed)
@@ -48,7 +48,7 @@ def take_over() -> str:
 
 
 def imported(scheduler, execution: str) -> None:
-    """Check that there is exactly one of everything."""
+    """Check that every object exists exactly once."""
     states = {found.name: str(found.state) for found in scheduler.schedules.list()}
     assert states == {"off": "paused", "missed": "active"}
     (fired,) = scheduler.schedules.firings("missed")
@@ -74,7 +74,7 @@ def test_an_import_that_dies_before_it_commits_has_imported_nothing(scheduler, l
     imported(scheduler, left)
 
 
-def test_a_row_that_fails_in_the_middle_leaves_nothing_of_itself(scheduler, left, monkeypatch):
+def test_a_row_whose_import_fails_midway_leaves_nothing(scheduler, left, monkeypatch):
     def fails(*_: object) -> None:
         message = "not now"
         raise BadOption(message)
@@ -89,7 +89,7 @@ def test_a_row_that_fails_in_the_middle_leaves_nothing_of_itself(scheduler, left
     imported(scheduler, left)
 
 
-def test_an_import_that_dies_between_its_two_commits_is_completed_by_the_next(scheduler, left):
+def test_the_next_import_completes_one_that_died_between_its_two_commits(scheduler, left):
     with transaction.atomic():
         take_over()
         transaction.set_rollback(True)

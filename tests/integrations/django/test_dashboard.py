@@ -1,4 +1,4 @@
-"""The dashboard among the pages of a project: for its staff, over WSGI and ASGI alike."""
+"""The dashboard in a project's URLs: for staff only, over WSGI and ASGI alike."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ STREAM = {"accept": "text/event-stream"}
 
 @pytest.fixture
 def backend(backend):
-    """With the tables of Django's own, and a dashboard that has answered nobody."""
+    """Make Django's own tables, and a dashboard that has not answered a request yet."""
     with override_settings(MIGRATION_MODULES=UNMIGRATED):
         call_command("migrate", run_syncdb=True, verbosity=0)
     from tests.integrations.django import urls  # noqa: PLC0415 - needs settings
@@ -41,14 +41,14 @@ def backend(backend):
 
 
 def view():
-    """Return what answers for the dashboard."""
+    """Return the view of the dashboard."""
     from tests.integrations.django import urls  # noqa: PLC0415 - as above
 
     return urls.urlpatterns[-1].url_patterns[0].callback
 
 
 def in_a_loop(asking):
-    """Wait for an answer, and leave no connection behind on the thread that made it."""
+    """Wait for an answer, and close the connection that its thread has made."""
 
     async def ask():
         try:
@@ -60,7 +60,7 @@ def in_a_loop(asking):
 
 
 class OverAsgi:
-    """Asks as `Client` does, of Django's handler for ASGI."""
+    """A client like `Client` that uses Django's ASGI handler."""
 
     def __init__(self) -> None:
         self._client = AsyncClient()
@@ -89,7 +89,7 @@ class OverAsgi:
 
 
 class OverWsgi(Client):
-    """Asks of Django's handler for WSGI."""
+    """A client that uses Django's WSGI handler."""
 
     def first_part(self, path):
         answer = self.get(path, headers=STREAM)
@@ -114,7 +114,7 @@ def known_as(kind, name, *, permissions=(), **rights):
 
 
 def begin_to_drop_a_test_database():
-    """Tell all what Django tells when it connects to no database to make or drop one."""
+    """Send the signal that Django sends when it connects without a database to make or drop one."""
     connection_created.send(sender=None, connection=SimpleNamespace(alias=NO_DB_ALIAS))
 
 
@@ -124,7 +124,7 @@ def without_times(page: str) -> str:
 
 
 @both
-def test_staff_may_look_and_others_may_not(backend, kind):
+def test_only_staff_may_view_the_dashboard(backend, kind):
     run = tasks.add.enqueue(41)
     staff = known_as(kind, "ada", is_staff=True, permissions=VIEWERS)
 
@@ -159,7 +159,7 @@ def test_staff_without_permissions_see_nothing(backend, kind, missing):
 
 
 @both
-def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
+def test_operator_actions_need_permissions_and_are_audited(backend, kind):
     run = backend.app.runs.get(tasks.add.enqueue(41).id)
     address = f"/duly/runs/{run.id}"
     operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
@@ -176,7 +176,7 @@ def test_to_act_takes_permissions_and_the_name_is_on_record(backend, kind):
 
 
 @both
-def test_it_acts_where_requests_are_transactions(backend, kind):
+def test_operator_actions_work_with_atomic_requests(backend, kind):
     run = backend.app.runs.get(tasks.add.enqueue(41).id)
     operator = known_as(kind, "ada", is_staff=True, permissions=OPERATORS)
     operator.get(f"/duly/runs/{run.id}")
@@ -192,7 +192,7 @@ def test_it_acts_where_requests_are_transactions(backend, kind):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_project_without_users_is_told_what_it_lacks(backend):
+def test_a_project_without_users_gets_an_error_that_names_the_missing_application(backend):
     with (
         override_settings(MIDDLEWARE=[]),
         pytest.raises(ImproperlyConfigured, match="AuthenticationMiddleware"),
@@ -213,7 +213,7 @@ def test_pages_are_the_same_over_wsgi_and_asgi(backend):
 
 
 @both
-def test_a_page_is_kept_up_to_date_and_its_stream_ends_with_the_connection(backend, kind):
+def test_the_stream_of_a_live_page_ends_with_its_connection(backend, kind):
     run = tasks.add.enqueue(41)
     client = known_as(kind, "ada", is_staff=True, permissions=VIEWERS)
     for _ in range(2):
@@ -246,7 +246,7 @@ def test_live_pages_end_before_a_test_database_is_dropped_and_pages_work_again(b
     assert run.id in client.first_part("/duly/runs").decode()
 
 
-def test_acts_on_many_runs_are_over_before_a_test_database_is_dropped(backend, monkeypatch):
+def test_bulk_actions_are_complete_before_a_test_database_is_dropped(backend, monkeypatch):
     run = backend.app.runs.get(tasks.add.enqueue(41).id)
     client = known_as(OverWsgi, "ada", is_staff=True, permissions=OPERATORS)
     client.get("/duly/runs")

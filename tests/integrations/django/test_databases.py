@@ -1,4 +1,4 @@
-"""Projects with several databases, routers among them, and drivers that duly cannot use."""
+"""Projects with several databases or routers, and drivers that duly cannot use."""
 
 from contextlib import closing, contextmanager
 from importlib import util
@@ -30,7 +30,7 @@ class OnlyElsewhere:
 
 @contextmanager
 def routed(url, tmp_path):
-    """A project whose models lie in one database and duly's tables in another."""
+    """Yield a project whose models are in one database and duly's tables in another."""
     tasks_of = settings.TASKS | {
         "default": {
             "BACKEND": "duly.integrations.django.DulyBackend",
@@ -63,7 +63,7 @@ def tables(alias: str) -> set[str]:
         return set(connection.introspection.table_names(cursor))
 
 
-def test_a_router_says_where_the_tables_are(store_url, tmp_path):
+def test_a_router_decides_the_database_of_the_tables(store_url, tmp_path):
     with routed(store_url, tmp_path):
         assert not any(name.startswith("duly_") for name in tables("default"))
         assert {"duly_runs", "duly_schedules"} <= tables("other")
@@ -85,7 +85,7 @@ def test_tasks_are_a_part_of_the_transactions_of_their_own_database(store_url, t
         assert backend.get_result(kept.id).return_value == 3
 
 
-def test_the_admin_looks_where_the_runs_are(store_url, tmp_path):
+def test_the_admin_reads_the_database_of_the_runs(store_url, tmp_path):
     with routed(store_url, tmp_path) as backend:
         result = backend.enqueue(tasks.divide, [1, 0], {})
         client = logged_in("view_deadletter", "change_deadletter")
@@ -102,7 +102,7 @@ def test_the_admin_looks_where_the_runs_are(store_url, tmp_path):
 
 
 @pytest.mark.stores("postgres")
-def test_what_has_only_psycopg2_is_told_the_remedy(store_url, monkeypatch):
+def test_a_project_with_only_psycopg2_gets_an_error_with_the_remedy(store_url, monkeypatch):
     found = util.find_spec
     monkeypatch.setattr(
         util, "find_spec", lambda name, *rest: None if name == "psycopg" else found(name, *rest)

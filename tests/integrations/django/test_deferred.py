@@ -32,7 +32,7 @@ def keyed(number: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _deferred(project: str) -> None:
-    """Have Django begin transactions as it does by default, and wait for others for long."""
+    """Let Django begin transactions as it does by default, with a long lock timeout."""
     options = connection.settings_dict["OPTIONS"]
     assert options.pop("transaction_mode") == "IMMEDIATE"
     options["timeout"] = 30
@@ -41,7 +41,7 @@ def _deferred(project: str) -> None:
 
 @pytest.fixture
 def other(project: str) -> Iterator[sqlite3.Connection]:
-    """A connection that is not Django's and does not wait for others."""
+    """Yield a connection other than Django's that does not wait for locks."""
     path = project.removeprefix("sqlite:///")
     with closing(
         sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -68,7 +68,7 @@ USES = pytest.mark.parametrize("is_first", [True, False])
 
 @pytest.fixture
 def run(backend, *, is_first: bool) -> Run[Any]:
-    """A run; the application has used Django's connection before, or it has not."""
+    """Yield a run. The application has or has not used Django's connection before."""
     found = backend.app.runs.get(tasks.add.enqueue(0).id)
     backend.app._external_store = None
     if not is_first:
@@ -79,7 +79,7 @@ def run(backend, *, is_first: bool) -> Run[Any]:
 
 @contextmanager
 def noticed(notice: Callable[[str], None]) -> Iterator[None]:
-    """Call a function when a statement begins, also one that Django does not see."""
+    """Call a function when a statement begins, including statements that Django does not see."""
     raw = connection.connection
     raw.set_trace_callback(notice)
     try:
@@ -96,7 +96,7 @@ def test_a_write_in_a_transaction_is_not_refused_because_another_connection_comm
     committed_before = []
 
     def commit_first(statement: str) -> None:
-        # Refused while this transaction has the write lock.
+        # The write is refused while this transaction has the write lock.
         with suppress(sqlite3.OperationalError):
             other.execute("INSERT INTO others VALUES (1)")
             committed_before.append(statement)

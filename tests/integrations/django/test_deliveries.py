@@ -39,7 +39,7 @@ def bill_slowly(customer: str) -> str:
 
 @contextmanager
 def under_way(delivery: other.Delivery) -> Iterator[ThreadPoolExecutor]:
-    """Deliver once, to a body that goes on until the block ends."""
+    """Deliver once, to a task that continues until the block ends."""
     begun.clear()
     may_end.clear()
     begun_times.clear()
@@ -64,7 +64,7 @@ def test_a_doubled_delivery_returns_at_once_while_the_first_runs(scheduler):
         assert not first.done()
     assert first.result(SOON) == "billed ada"
     assert begun_times == ["ada"]
-    # The quickest, since the machine may be busy.
+    # The fastest of them, since the machine may be busy.
     assert min(taken) < 0.1
 
 
@@ -83,12 +83,12 @@ def test_no_session_stays_in_a_transaction_while_a_body_runs(scheduler, project)
             )
             return row[0]
 
-        # The body goes on: one that it holds open would be there for as long.
+        # The task continues, so a transaction that it holds open would stay open.
         wait_until(lambda: idle() == 0, seconds=SOON, what="no transaction is open any more")
 
 
 @pytest.mark.stores("postgres")
-def test_a_body_whose_sessions_are_lost_stays_the_only_one(scheduler, project):
+def test_a_task_whose_sessions_are_lost_is_not_started_again(scheduler, project):
     delivery = fired(scheduler, bill_slowly, "ada")
     with under_way(delivery) as first:
         with psycopg.connect(project, autocommit=True) as administrator:
@@ -105,7 +105,7 @@ def test_a_body_whose_sessions_are_lost_stays_the_only_one(scheduler, project):
 
 
 def make_due(name: str, instant: datetime) -> None:
-    """Let a schedule look as if nobody had looked at it since that instant of its own."""
+    """Change a schedule as if no process had checked it since the given instant."""
     micros = round(instant.timestamp() * 1e6)
     when = f"duly_time({micros})" if connection.vendor == "postgresql" else f"{micros}"
     with connection.cursor() as cursor:
@@ -115,7 +115,7 @@ def make_due(name: str, instant: datetime) -> None:
         )
 
 
-def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
+def test_a_firing_whose_commit_fails_is_not_handed_over(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[42])(bill)
     scheduler.schedules.sync()
     calls.clear()
@@ -136,7 +136,7 @@ def test_a_firing_whose_commit_fails_is_handed_over_by_nobody(scheduler):
     assert calls == [42]
 
 
-def test_a_schedule_of_the_code_does_not_overwrite_one_of_the_admin(backend):
+def test_a_code_schedule_does_not_overwrite_a_schedule_of_the_admin(backend):
     from duly.task import Task as EngineTask  # noqa: PLC0415 - as the admin does
 
     definition = backend.app.registry.get(tasks.add.module_path)
@@ -152,7 +152,7 @@ def test_a_schedule_of_the_code_does_not_overwrite_one_of_the_admin(backend):
     assert backend.app.schedules.get("nightly").cron == "0 3 * * *"
 
 
-def test_failures_are_all_on_record(backend):
+def test_the_errors_of_all_attempts_are_recorded(backend):
     result = tasks.fails_thrice.enqueue()
     backend.app.worker().drain(timeout=SOON)
     result.refresh()
@@ -162,7 +162,7 @@ def test_failures_are_all_on_record(backend):
     assert [run.id for run in backend.app.dead.list()] == [result.id]
 
 
-def test_a_holder_that_was_called_dead_cannot_complete_what_it_ran(scheduler):
+def test_a_worker_that_was_declared_dead_cannot_complete_its_run(scheduler):
     delivery = fired(scheduler, bill_slowly, "ada")
     lost = []
     scheduler.bus.subscribe(lost.append)

@@ -1,4 +1,4 @@
-"""`@exactly_once`: executions of scheduled tasks that begin once, whichever backend brings them."""
+"""`@exactly_once`: executions of scheduled tasks that begin once, on every backend."""
 
 import asyncio
 import threading
@@ -73,7 +73,7 @@ def _no_calls():
 
 
 def fired(app, chosen, customer) -> other.Delivery:
-    """Have a schedule fire once, and return what the other backend was given."""
+    """Fire a schedule once. Return the delivery that the other backend received."""
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[customer])(chosen)
     with app.worker():
         app.schedules.run_now("yearly")
@@ -82,7 +82,7 @@ def fired(app, chosen, customer) -> other.Delivery:
 
 
 @pytest.mark.parametrize("chosen", [bill, bill_on_a_loop], ids=["def", "async def"])
-def test_an_execution_that_is_delivered_twice_happens_once(scheduler, chosen):
+def test_an_execution_that_is_delivered_twice_runs_once(scheduler, chosen):
     delivery = fired(scheduler, chosen, 42)
     assert other.deliver(delivery) == "billed 42"
     assert other.deliver(delivery) is None
@@ -91,7 +91,7 @@ def test_an_execution_that_is_delivered_twice_happens_once(scheduler, chosen):
     assert run.state == "succeeded"
 
 
-def test_a_backend_that_runs_it_at_once_does_so_in_the_scheduler(scheduler):
+def test_an_immediate_backend_runs_the_task_in_the_scheduler(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[42])(bill_here)
     with scheduler.worker():
         run = scheduler.schedules.run_now("yearly")
@@ -99,7 +99,7 @@ def test_a_backend_that_runs_it_at_once_does_so_in_the_scheduler(scheduler):
     assert calls == [42]
 
 
-def test_of_two_deliveries_at_once_one_runs(scheduler):
+def test_one_of_two_simultaneous_deliveries_runs(scheduler):
     delivery = fired(scheduler, bill, 42)
     threads = [threading.Thread(target=other.deliver, args=(delivery,)) for _ in range(4)]
     for thread in threads:
@@ -109,11 +109,11 @@ def test_of_two_deliveries_at_once_one_runs(scheduler):
     assert calls == [42]
 
 
-def test_what_failed_is_told_and_a_delivery_does_not_repeat_it(scheduler):
+def test_a_failure_is_raised_and_not_repeated_by_another_delivery(scheduler):
     delivery = fired(scheduler, bill, -1)
     with pytest.raises(ValueError, match="no such customer") as told:
         other.deliver(delivery)
-    assert type(told.value) is ValueError, "the backend that carries it learns what was raised"
+    assert type(told.value) is ValueError, "the backend receives the error that was raised"
     assert told.traceback[-1].name == "bill"
     assert other.deliver(delivery) is None
     assert calls == [-1]
@@ -122,7 +122,7 @@ def test_what_failed_is_told_and_a_delivery_does_not_repeat_it(scheduler):
     assert run.refresh().state == "queued"
 
 
-def test_options_of_duly_hold_for_what_another_backend_carries(scheduler):
+def test_duly_options_apply_to_tasks_that_another_backend_carries(scheduler):
     delivery = fired(scheduler, charge, "4111-2222")
     assert other.deliver(delivery) is None
     (run,) = scheduler.runs.list()
@@ -136,13 +136,13 @@ def test_options_of_duly_hold_for_what_another_backend_carries(scheduler):
     assert scheduler.registry.get(run.record.task).redact == ("card",)
 
 
-def test_secrets_of_a_task_that_is_only_handed_over_are_kept(scheduler):
+def test_a_task_that_is_only_handed_over_keeps_its_redacted_parameters(scheduler):
     fired(scheduler, remind_by_phone, 42)
     (run,) = scheduler.runs.list()
     assert scheduler.registry.get(run.record.task).redact == ("number",)
 
 
-def test_without_an_execution_the_function_simply_runs(scheduler):
+def test_a_call_without_an_execution_runs_the_plain_function(scheduler):
     assert bill.call(1) == "billed 1"
     bill.enqueue(2)
     assert other.deliver(other.waiting[0]) == "billed 2"
@@ -150,7 +150,7 @@ def test_without_an_execution_the_function_simply_runs(scheduler):
     assert scheduler.runs.list() == []
 
 
-def test_what_is_enqueued_by_hand_is_done_once_under_a_guard(scheduler, project):
+def test_a_guarded_task_that_is_enqueued_directly_runs_once(scheduler, project):
     with closing(Guard(project)) as guard:
         guarded = task(backend="other")(guard.idempotent(bill_by_hand))
         for _ in range(2):
@@ -160,7 +160,7 @@ def test_what_is_enqueued_by_hand_is_done_once_under_a_guard(scheduler, project)
     assert calls == [42]
 
 
-def test_a_task_without_it_is_handed_over_at_least_once(scheduler):
+def test_a_task_without_exactly_once_is_handed_over_without_an_execution(scheduler):
     delivery = fired(scheduler, remind, 42)
     assert delivery[1:] == ([42], {})
 

@@ -1,4 +1,4 @@
-"""The store on Django's own connections: each thread has one, with a transaction of its own."""
+"""The store on Django's own connections: one per thread, each with its own transaction."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ many_writers = pytest.mark.stores("postgres")
 
 
 def in_a_thread(function):
-    """Run a function in a thread with a connection of Django's own, which ends with it."""
+    """Run a function in a thread with its own Django connection, which is closed at the end."""
 
     def run():
         try:
@@ -31,7 +31,7 @@ def in_a_thread(function):
 
 
 @many_writers
-def test_what_one_thread_writes_does_not_end_with_the_transaction_of_another(backend):
+def test_a_write_of_one_thread_survives_the_rollback_of_another_thread(backend):
     first, second = (backend.app.runs.get(tasks.add.enqueue(n).id) for n in (1, 2))
     is_open, may_end = threading.Event(), threading.Event()
 
@@ -53,7 +53,7 @@ def test_what_one_thread_writes_does_not_end_with_the_transaction_of_another(bac
 
 
 @many_writers
-def test_threads_that_write_at_once_each_keep_to_their_own_transaction(backend):
+def test_threads_that_write_at_once_each_use_their_own_transaction(backend):
     results = [tasks.add.enqueue(number) for number in range(40)]
     runs = [backend.app.runs.get(result.id) for result in results]
     together = threading.Barrier(4)
@@ -81,7 +81,7 @@ def test_threads_that_write_at_once_each_keep_to_their_own_transaction(backend):
 
 
 @many_writers
-def test_a_write_leaves_the_planners_settings_of_the_transaction_as_they_were(backend):
+def test_a_write_restores_the_planner_settings_of_the_transaction(backend):
     run = backend.app.runs.get(tasks.add.enqueue(1).id)
 
     with transaction.atomic(), connection.cursor() as cursor:
@@ -97,7 +97,7 @@ def test_a_write_leaves_the_planners_settings_of_the_transaction_as_they_were(ba
     assert settings == ("on", "off", "on")
 
 
-def test_a_lock_is_seen_by_others_while_a_transaction_is_open(backend, project):
+def test_a_lock_is_visible_to_other_connections_while_a_transaction_is_open(backend, project):
     other = open_store(project)
     app = backend.app
     with app.lock("billing"), transaction.atomic():
@@ -108,7 +108,7 @@ def test_a_lock_is_seen_by_others_while_a_transaction_is_open(backend, project):
 
 
 @many_writers
-def test_a_lock_taken_inside_of_a_transaction_keeps_others_out(backend):
+def test_a_lock_taken_inside_a_transaction_excludes_other_callers(backend):
     app = backend.app
 
     def try_it():
@@ -121,7 +121,7 @@ def test_a_lock_taken_inside_of_a_transaction_keeps_others_out(backend):
             in_a_thread(try_it)
 
 
-def test_a_lock_inside_of_a_transaction_waits_for_nobody(backend):
+def test_a_lock_inside_a_transaction_is_acquired_without_waiting(backend):
     with transaction.atomic():
         tasks.add.enqueue(1)
         with backend.app.lock("billing", timeout=0) as held:
@@ -129,7 +129,7 @@ def test_a_lock_inside_of_a_transaction_waits_for_nobody(backend):
 
 
 def listens(url: str) -> bool:
-    """Say whether somebody listens in this database."""
+    """Return whether any connection listens in this database."""
     asked = """
         SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND query ILIKE 'listen%'
@@ -139,7 +139,7 @@ def listens(url: str) -> bool:
 
 
 @many_writers
-def test_workers_hear_of_what_was_resumed_when_that_commits(backend, project):
+def test_workers_are_notified_of_a_resumed_queue_when_the_transaction_commits(backend, project):
     heard = threading.Event()
     backend.app.queues.pause("default")
     listener = open_store(project)
@@ -151,7 +151,7 @@ def test_workers_hear_of_what_was_resumed_when_that_commits(backend, project):
             heard.clear()
             backend.app.queues.resume("default")
             is_quiet = not heard.wait(0.1)
-            # Something that was said before came late: look again.
+            # An earlier notification may arrive late: check again.
             transaction.set_rollback(not is_quiet)
         return is_quiet
 
@@ -174,7 +174,7 @@ def test_two_applications_share_djangos_connection(backend):
     assert len(other.runs.list()) == 10
 
 
-def test_tables_that_a_newer_duly_made_are_left_alone(backend):
+def test_tables_of_a_newer_duly_version_are_not_changed(backend):
     with connection.cursor() as cursor:
         cursor.execute("UPDATE duly_schema SET oldest_code = 99")
     backend.app._external_store = None

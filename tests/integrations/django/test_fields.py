@@ -1,4 +1,4 @@
-"""Columns of duly's tables, called as Django calls fields."""
+"""Fields of duly's tables, called as Django calls fields."""
 
 from uuid import UUID
 
@@ -12,7 +12,7 @@ ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 
 @pytest.mark.parametrize("value", [ID, str(ID), ID.hex])
 @pytest.mark.stores("sqlite-wal")
-def test_a_run_id_is_prepared_however_django_asks_for_it(backend, value):
+def test_a_run_id_is_prepared_by_every_method_that_django_calls(backend, value):
     field = RunIdField()
 
     asked = [

@@ -14,7 +14,7 @@ def test_every_table_of_duly_is_emptied_or_kept_on_purpose(backend):
     assert found <= {*EMPTIED, *KEPT}
 
 
-def test_runs_and_schedules_are_gone_and_the_accounts_agree(backend):
+def test_a_flush_removes_runs_and_schedules_and_keeps_the_counts_consistent(backend):
     tasks.add.enqueue(1)
     backend.app.schedules.sync()
 

@@ -1,6 +1,6 @@
-"""Many long bodies at once, each of them delivered a second time: what that costs the database.
+"""The load on the database of many long tasks at once, each of them delivered twice.
 
-`make test` has a few of them for a moment, `make prove` 50 for half a minute.
+`make test` runs a few of them for a moment, `make prove` 50 for half a minute.
 """
 
 import threading
@@ -41,7 +41,7 @@ def bill_at_length() -> str:
 
 @contextmanager
 def sessions_watched(url: str) -> Iterator[list[int]]:
-    """Look again and again how many sessions sit in a transaction for longer than a second."""
+    """Count repeatedly how many sessions are idle in a transaction for longer than a second."""
     found: list[int] = []
     is_over = threading.Event()
 
@@ -72,7 +72,7 @@ def test_a_doubled_delivery_of_each_takes_no_slot_and_leaves_no_transaction_open
         for _ in bodies:
             assert under_way.acquire(timeout=SOON)
 
-        # One slot has all that is doubled, one after the other.
+        # One slot runs all doubled deliveries, one after the other.
         for delivery in other.waiting:
             began = time.perf_counter()
             assert other.deliver(delivery) is None

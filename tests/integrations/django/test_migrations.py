@@ -47,13 +47,13 @@ def test_migrate_makes_the_tables_that_the_store_asks_for(project):
         assert store.list_workers() == []
 
 
-def test_migrate_takes_tables_over_that_duly_made(project):
+def test_migrate_adopts_tables_that_duly_made(project):
     open_store(project).close()
     call_command("migrate", "duly", verbosity=0)
     assert versions(project) == known(project)
 
 
-def test_tables_half_made_by_django_are_finished_by_duly(project):
+def test_duly_completes_tables_that_django_made_partly(project):
     call_command("migrate", "duly", "0003", verbosity=0)
     with closing(open_store(project, migrate=False)) as store:
         assert len(migrate(store, package_of(project))) == len(known(project)) - 3
@@ -61,7 +61,7 @@ def test_tables_half_made_by_django_are_finished_by_duly(project):
     assert versions(project) == known(project)
 
 
-def test_undoing_them_leaves_the_runs_where_they_are(project):
+def test_reversed_migrations_can_be_applied_again(project):
     call_command("migrate", "duly", verbosity=0)
     call_command("migrate", "duly", "zero", verbosity=0)
     call_command("migrate", "duly", verbosity=0)
@@ -116,13 +116,13 @@ def test_migrate_builds_an_index_while_other_sessions_write_and_repairs_it(proje
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_nothing_is_left_to_be_migrated(project):
+def test_makemigrations_finds_no_changes(project):
     out = StringIO()
     call_command("makemigrations", "--check", "--dry-run", stdout=out)
     assert "No changes" in out.getvalue()
 
 
-def test_without_the_tables_the_remedy_is_named(project):
+def test_the_error_for_missing_tables_names_the_remedy(project):
     set_up()
     from tests.integrations.django import tasks  # noqa: PLC0415 - needs settings
 

@@ -1,4 +1,4 @@
-"""What users of django-periodic-tasks bring along: names, settings and what they mean here."""
+"""Names and settings of django-periodic-tasks, and their meaning in duly."""
 
 import sys
 from contextlib import suppress
@@ -31,7 +31,7 @@ one_database = pytest.mark.stores("sqlite-wal")
 
 
 @one_database
-def test_what_code_schedules_can_be_looked_at(backend):
+def test_the_schedules_of_the_code_can_be_read_from_the_registry(backend):
     scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
 
     assert schedule_registry.get_entries() == {
@@ -41,7 +41,7 @@ def test_what_code_schedules_can_be_looked_at(backend):
         scheduled_task(cron="0 3 * * *", name="nightly", args=[41])(tasks.add)
 
 
-def test_a_registry_of_ones_own_is_fired_once_it_is_synced(backend):
+def test_the_schedules_of_a_custom_registry_fire_once_it_is_synced(backend):
     registry = ScheduleRegistry()
     scheduled_task(cron="0 2 * * *", name="apart", args=[41], registry=registry)(tasks.add)
     periodic.sync_code_schedules()
@@ -53,7 +53,7 @@ def test_a_registry_of_ones_own_is_fired_once_it_is_synced(backend):
     del backend.app.schedules._defined["apart"]
 
 
-def test_a_pause_outlives_the_sync_of_the_next_deploy(backend):
+def test_a_paused_schedule_stays_paused_when_the_next_deployment_syncs(backend):
     scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
     periodic.sync_code_schedules()
     backend.app.schedules.pause("nightly", actor="ada")
@@ -63,9 +63,9 @@ def test_a_pause_outlives_the_sync_of_the_next_deploy(backend):
     assert backend.app.schedules.get("nightly").state == "paused"
 
 
-def test_instants_and_expressions():
+def test_cron_expressions_are_validated_and_their_next_instant_is_computed():
     base = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
-    # The clock leaps from two to three that night.
+    # The clock moves from two to three that night.
     found = periodic.compute_next_run_at("30 2 * * *", "Europe/Paris", base)
     assert found == datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
     assert periodic.compute_next_run_at("* * * * *") > datetime.now(UTC)
@@ -79,7 +79,7 @@ def test_instants_and_expressions():
 
 
 @one_database
-def test_tasks_are_found_by_their_paths_and_nothing_is_imported_for_it(backend):
+def test_tasks_are_found_by_their_paths_without_an_import(backend):
     path = tasks.add.module_path
     assert periodic.resolve_task(path) is tasks.add
     assert (path, path) in periodic.get_all_task_choices()
@@ -93,12 +93,12 @@ def test_tasks_are_found_by_their_paths_and_nothing_is_imported_for_it(backend):
 
 @pytest.mark.parametrize("interval", [0, -5, "15"])
 def test_a_scheduler_needs_an_interval_above_zero(interval):
-    """With none it would ask a database that is away again and again, without a pause."""
+    """Without a pause it would query an unavailable database in a busy loop."""
     with pytest.raises(ValueError, match="interval"):
         periodic.PeriodicTaskScheduler(interval)
 
 
-def test_a_tick_fires_what_is_due_and_hands_it_over(scheduler):
+def test_a_tick_fires_due_schedules_and_hands_their_runs_over(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[7])(tasks.remind)
     scheduled_task(cron="0 0 1 1 *", name="yearly-plain", args=[8])(tasks.remind_plainly)
     scheduler.schedules.sync()
@@ -115,12 +115,12 @@ def test_a_tick_fires_what_is_due_and_hands_it_over(scheduler):
 
 @one_database
 @pytest.mark.usefixtures("scheduler")
-def test_a_tick_leaves_to_others_what_they_are_firing(monkeypatch):
+def test_a_tick_does_not_spin_on_schedules_that_another_process_is_firing(monkeypatch):
     looks = []
 
     def fire_due(store):
         looks.append(store)
-        assert len(looks) < 10, "it spins"
+        assert len(looks) < 10, "the tick spins"
         return Fired(0, 0, has_more=True)
 
     monkeypatch.setattr(periodic, "fire_due", fire_due)
@@ -141,14 +141,14 @@ def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):
     assert not thread.is_alive()
 
 
-def test_a_process_that_serves_and_fires_acts_in_the_transactions_of_its_requests(scheduler):
+def test_a_web_process_with_a_scheduler_writes_in_the_transactions_of_its_requests(scheduler):
     scheduled_task(cron="* * * * * *", name="every-second", args=[7])(tasks.remind)
     thread = periodic.PeriodicTaskScheduler()
     thread.start()
     try:
         wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
         with transaction.atomic():
-            # As Django's admin does, which has a transaction around each form.
+            # As Django's admin does, which opens a transaction around each form.
             scheduler.schedules.pause("every-second")
             transaction.set_rollback(True)
         assert scheduler.schedules.get("every-second").state == "active"
@@ -157,7 +157,7 @@ def test_a_process_that_serves_and_fires_acts_in_the_transactions_of_its_request
 
 
 class Counting:
-    """Stands for a scheduler of the user's own."""
+    """Stands for a custom scheduler class."""
 
     begun = 0
 
@@ -171,7 +171,7 @@ class Counting:
         pass
 
 
-def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_does():
+def test_only_a_process_that_serves_requests_starts_the_scheduler():
     Counting.begun = 0
     settings = {
         "PERIODIC_TASKS_AUTOSTART": True,
@@ -179,7 +179,7 @@ def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_doe
     }
     try:
         with override_settings(**settings):
-            # That is all that happens in a command, such as `migrate`.
+            # A command such as `migrate` does no more than this.
             apps.get_app_config("duly").ready()
             assert Counting.begun == 0
             for _ in range(3):
@@ -190,7 +190,7 @@ def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_doe
         periodic.PROCESS_SCHEDULER.close()
 
 
-def test_an_execution_that_nobody_begins_is_handed_over_as_often_as_settings_say():
+def test_an_execution_that_does_not_begin_is_handed_over_up_to_the_configured_limit():
     assert CARRIER.pace == (60, 3)
     with override_settings(
         PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=5, PERIODIC_TASKS_REDISPATCH_AFTER=300
@@ -201,7 +201,7 @@ def test_an_execution_that_nobody_begins_is_handed_over_as_often_as_settings_say
 
 
 def let_pass(seconds: int) -> None:
-    """Let what was handed over be older by so much."""
+    """Age the handed-over executions by this many seconds."""
     length = f"interval '{seconds} s'" if connection.vendor == "postgresql" else seconds * 1_000_000
     with connection.cursor() as cursor:
         cursor.execute(f"UPDATE duly_handed SET stale_at = stale_at - {length}")  # noqa: S608
@@ -221,7 +221,7 @@ def test_three_schedulers_hand_an_execution_over_thrice_while_no_worker_runs(sch
     assert len(other.waiting) == 3
     (run,) = scheduler.runs.list()
     assert run.state == "queued"
-    # The last message has an hour, and then a person has to look.
+    # The last message has an hour. Then an operator is needed.
     let_pass(3600)
     relays[0].tick()
     (dead,) = scheduler.dead.list()
@@ -232,7 +232,7 @@ def test_three_schedulers_hand_an_execution_over_thrice_while_no_worker_runs(sch
     assert other.deliver(other.waiting[3]) == "reminded 7"
 
 
-def test_executions_that_have_ended_are_kept_for_a_day_or_as_settings_say():
+def test_ended_executions_are_kept_for_a_day_or_the_configured_time():
     assert retention() == 24 * 3600
     with override_settings(DULY_EXECUTION_RETENTION=timedelta(days=2)):
         assert retention() == 48 * 3600

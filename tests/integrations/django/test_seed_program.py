@@ -18,7 +18,7 @@ DISPATCHED = 2
 IMPORT = ("manage.py", "duly", "import-periodic-tasks")
 
 
-def test_what_django_periodic_tasks_left_is_paid_once_though_processes_are_killed(
+def test_imported_executions_are_paid_once_although_processes_are_killed(
     store_url, redis_url, counter, tmp_path
 ):
     pytest.importorskip(PACKAGES["db"].replace("-", "_"))
@@ -57,7 +57,7 @@ def test_what_django_periodic_tasks_left_is_paid_once_though_processes_are_kille
                 seconds=2 * SOON,
                 what="all have ended",
             )
-            # What is left in the queue are the second messages.
+            # Only the second messages are left in the queue.
             wait_until(
                 lambda: (
                     not shop.read(

@@ -1,4 +1,4 @@
-"""Schedules of tasks that one or several other backends carry, and what those are told."""
+"""Schedules of tasks that one or several other backends carry."""
 
 import pytest
 from django.db import connections
@@ -19,7 +19,7 @@ both_kinds = pytest.mark.parametrize("chosen", [tasks.remind, tasks.remind_plain
 
 
 def fire(app, *names: str) -> None:
-    """Have schedules fire once each, and hand over what comes of it."""
+    """Fire each schedule once, and hand over its executions."""
     app.schedules.sync()
     for name in names:
         app.schedules.run_now(name)
@@ -27,7 +27,7 @@ def fire(app, *names: str) -> None:
 
 
 @both_kinds
-def test_a_backend_is_told_the_queue_and_the_priority_of_the_schedule(scheduler, chosen):
+def test_a_backend_receives_the_queue_and_the_priority_of_the_schedule(scheduler, chosen):
     scheduled_task(cron="0 0 1 1 *", name="own", args=[1])(chosen)
     scheduled_task(cron="0 0 1 1 *", name="bulk", args=[2], queue_name="bulk", priority=5)(chosen)
 
@@ -49,7 +49,7 @@ def test_one_task_may_be_scheduled_on_several_backends(scheduler, chosen):
     assert {run.state for run in scheduler.runs.list()} == {"succeeded"}
 
 
-def test_a_schedule_on_another_backend_leaves_runs_on_dulys_own_alone(backend, scheduler):
+def test_a_schedule_on_another_backend_does_not_affect_runs_on_the_duly_backend(backend, scheduler):
     scheduled_task(cron="0 0 1 1 *", name="elsewhere", args=[2], backend="other")(tasks.add)
     result = tasks.add.enqueue(41)
 
@@ -62,7 +62,7 @@ def test_a_schedule_on_another_backend_leaves_runs_on_dulys_own_alone(backend, s
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_a_backend_refuses_is_told_where_the_schedule_is_defined(scheduler):
+def test_an_option_that_the_backend_refuses_is_an_error_at_the_schedule_definition(scheduler):
     for registry in (None, ScheduleRegistry()):
         with pytest.raises(InvalidTask, match="bulk"):
             scheduled_task(
@@ -73,7 +73,7 @@ def test_what_a_backend_refuses_is_told_where_the_schedule_is_defined(scheduler)
                 scheduled_task(cron="0 2 * * *", priority=priority, registry=registry)(tasks.add)
 
 
-def test_a_backend_that_cannot_be_reached_holds_up_no_other(scheduler):
+def test_an_unreachable_backend_does_not_delay_other_backends(scheduler):
     scheduled_task(cron="0 0 1 1 *", name="broken", args=[1], backend="broken")(tasks.remind)
     scheduled_task(cron="0 0 1 1 *", name="own", args=[2])(tasks.remind)
     scheduler.schedules.sync()
@@ -88,11 +88,11 @@ def test_a_backend_that_cannot_be_reached_holds_up_no_other(scheduler):
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT stale_at FROM duly_handed ORDER BY stale_at")
         soon, also_soon, later, last = (row[0] for row in cursor.fetchall())
-    # Only those that were not sent are sent again at once.
+    # Only the executions that were not sent are sent again at once.
     assert soon == also_soon < later <= last
 
 
-def test_tasks_of_the_backport_count_as_tasks_beside_djangos_own(scheduler):
+def test_tasks_of_the_backport_are_accepted_together_with_django_tasks(scheduler):
     django_tasks = pytest.importorskip("django_tasks", reason="the backport is not installed")
     made = django_tasks.base.Task(func=tasks.remind.func, backend="other")
 

@@ -10,7 +10,7 @@ from duly import Duly
 from tests.integrations.django.shop import SHOP, SOON, Shop, kill_one
 from tests.servers.processes import wait_until
 
-# A dozen processes begin one after the other, which takes long where many others do.
+# A dozen processes start one after the other, which takes long on a busy machine.
 pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(600)]
 
 
@@ -20,7 +20,7 @@ def shop(store_url, tmp_path):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(shop, store_url):
+def test_a_command_imports_the_tasks_of_all_applications_and_stores_no_schedule(shop, store_url):
     shop.manage("migrate", "--verbosity", "0")
     registry = "from duly.integrations.django import schedule_registry"
     said = shop.manage("shell", "--command", f"{registry}; print(*schedule_registry.get_entries())")
@@ -30,7 +30,7 @@ def test_a_command_meets_the_tasks_of_all_applications_and_schedules_nothing(sho
         assert list(seen.schedules.list()) == []
 
 
-def test_what_may_begin_only_once_is_interrupted_when_its_worker_is_killed(shop, store_url):
+def test_a_run_that_may_begin_only_once_is_interrupted_when_its_worker_is_killed(shop, store_url):
     shop.set_up("place_orders", "0", "--held", "1", "--seconds", "60")
     with closing(Duly(store_url)) as seen, shop.working("-c", "2"):
         (run,) = seen.runs.list()
@@ -39,12 +39,12 @@ def test_what_may_begin_only_once_is_interrupted_when_its_worker_is_killed(shop,
         kill_one(seen)
         wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the loss is on record")
         assert (run.state, run.cause) == ("interrupted", "crashed")
-        assert [letter.id for letter in seen.dead.list()] == [run.id]
+        assert [dead.id for dead in seen.dead.list()] == [run.id]
     assert shop.read(begun) == [1]
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tmp_path):
+def test_a_development_worker_restarts_when_the_code_changes(store_url, tmp_path):
     folder = tmp_path / "django_shop"
     shutil.copytree(SHOP, folder, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
     shop = Shop(store_url, tmp_path / "dev.log", folder)
@@ -60,9 +60,9 @@ def test_a_worker_in_development_begins_anew_when_the_code_changes(store_url, tm
         tasks.write_text(tasks.read_text().replace("return order.email", 'return "changed"'))
 
         def has_begun_anew() -> bool:
-            # Django has to have seen the file once before it sees that it changed.
+            # Django must have seen the file once before it notices the change.
             tasks.touch()
-            time.sleep(1)  # It looks once a second.
+            time.sleep(1)  # Django checks once a second.
             return len(seen.workers.list()) > 1
 
         wait_until(has_begun_anew, seconds=SOON, what="a new worker has begun")

@@ -1,6 +1,6 @@
-"""The example shop under load: workers and schedulers get kill -9, and nothing is missed.
+"""The example shop under load: killed workers and schedulers miss no instant.
 
-`make test` does a little of what `make prove` does in full, which keeps what came of it.
+`make test` runs a part of the full `make prove`, which saves the outcome.
 """
 
 import os
@@ -21,30 +21,30 @@ from tests.servers.processes import children_of, free_port, wait_until
 
 IS_PROOF = KILLS_VARIABLE in os.environ
 ORDERS, ONCE, SECONDS = (150, 50, 0.1) if IS_PROOF else (6, 2, 0.5)
-KEEPERS = 2 if IS_PROOF else 0
-"""How many are killed over the heads of their children; then a lease has to pass."""
+SUPERVISORS = 2 if IS_PROOF else 0
+"""The number of supervisors killed while their children run. Each needs a lease to expire."""
 NIGHTS, EVERY = (60, 5) if IS_PROOF else (2, 2)
-"""So many, each after so many seconds: RQ should keep up on a busy machine."""
+"""The number of instants, and the seconds between them: RQ should keep up on a busy machine."""
 LIBRARIES = ["django"] if django.VERSION >= (6,) else ["django", "django-tasks"]
 
 pytestmark = [pytest.mark.process, pytest.mark.untouched, pytest.mark.timeout(1800)]
 
 
-def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path):
+def test_workers_that_are_killed_while_they_run_tasks_lose_no_task(store_url, store_kind, tmp_path):
     shop = Shop(store_url, tmp_path / "worker.log")
     shop.set_up("place_orders", str(ORDERS), "--once", str(ONCE), "--seconds", str(SECONDS))
     kills = 0
     with closing(Duly(store_url)) as seen:
-        for _ in range(KEEPERS):
+        for _ in range(SUPERVISORS):
             with shop.working("-c", "4", "--processes", "2") as worker:
                 for _ in range(4):
                     kill_one(seen)
                 worker.kill()
                 worker.wait(timeout=SOON)
                 kills += 5
-        # No more of them: a run that was alone in three processes that died is called a poison.
+        # No more than this: a run that was alone in three processes that died is a poison run.
         with shop.working("-c", "2"):
-            if not KEEPERS:
+            if not SUPERVISORS:
                 kill_one(seen)
                 kills += 1
             wait_until(
@@ -74,7 +74,7 @@ def test_kill_9_in_the_midst_of_tasks_loses_none(store_url, store_kind, tmp_path
     }
     keep("django-kills", store_kind, told, *LIBRARIES)
     assert broken == []
-    assert lost >= 1, "nobody was killed in the midst of a task"
+    assert lost >= 1, "no worker was killed while it ran a task"
 
 
 @pytest.mark.first_django
@@ -93,7 +93,7 @@ def test_four_web_processes_and_two_schedulers_bill_each_night_once(
 
 
 def bill_by_rq(store_url: str, redis_url: str, tmp_path: Path) -> Billed:
-    """Have RQ carry the billing that many processes fire, and deliver all of it twice."""
+    """Let RQ carry the billing that many processes fire, and deliver each run twice."""
     cron = f"* * * * * */{EVERY}"
     shop = Shop(store_url, tmp_path / "shop.log", SHOP_BILLING=cron, SHOP_REDIS=redis_url)
     shop.set_up()
@@ -117,7 +117,7 @@ def bill_by_rq(store_url: str, redis_url: str, tmp_path: Path) -> Billed:
 
 
 def deliver_again(redis_url: str) -> int:
-    """Have RQ deliver a second time all that it has delivered."""
+    """Let RQ deliver a second time every job that it has delivered."""
     import redis  # noqa: PLC0415 - where there is an RQ
     from rq import Queue  # noqa: PLC0415
     from rq.job import Job  # noqa: PLC0415
@@ -125,8 +125,8 @@ def deliver_again(redis_url: str) -> int:
     with closing(redis.Redis.from_url(redis_url)) as client:
         queue = Queue("default", connection=client)
         finished = queue.finished_job_registry
-        # A run has ended a little before RQ has written down the same of its job.
-        wait_until(lambda: finished.count >= NIGHTS, seconds=SOON, what="RQ is through with them")
+        # A run has ended a little before RQ has recorded the end of its job.
+        wait_until(lambda: finished.count >= NIGHTS, seconds=SOON, what="RQ has finished the jobs")
         job_ids: Sequence[str] = finished.get_job_ids()
         for job_id in job_ids:
             queue.enqueue_job(Job.fetch(job_id, connection=client))
@@ -143,7 +143,7 @@ def deliver_again(redis_url: str) -> int:
 
 
 def ask_until_all_fire(seen: Duly, port: int, children: Callable[[], set[int]]) -> None:
-    """Send requests until each web process had its first, with which it begins to fire."""
+    """Send requests until each web process has had its first one and fires schedules."""
 
     def are_all_firing() -> bool:
         try:
@@ -151,7 +151,7 @@ def ask_until_all_fire(seen: Duly, port: int, children: Callable[[], set[int]]) 
                 client.request("GET", "/nosuch")
                 client.getresponse()
         except OSError:
-            return False  # It has not begun to listen, or gave up waiting for a busy machine.
+            return False  # The server does not listen yet, or timed out on a busy machine.
         live = {worker.pid for worker in seen.workers.list() if worker.state == "live"}
         return len(children()) == 4 and children() <= live
 

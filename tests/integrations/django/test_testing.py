@@ -31,7 +31,7 @@ def test_in_memory_tasks_run_on_the_connection_of_the_test(memory):
     assert bad.errors[0].exception_class is ZeroDivisionError
 
 
-def test_inside_of_a_test_case_everything_is_undone_in_the_end(backend):
+def test_a_test_case_rolls_everything_back_at_its_end(backend):
     said = []
 
     class Case(TestCase):
@@ -52,11 +52,11 @@ def test_inside_of_a_test_case_everything_is_undone_in_the_end(backend):
     assert backend.app.runs.list() == []
 
 
-def test_nothing_but_djangos_connection_is_used(backend):
+def test_tests_use_only_the_connection_of_django(backend):
     before = set(threading.enumerate())
     with transaction.atomic():
         tasks.add.enqueue(1)
-        # What this transaction wrote is seen, and nothing waits for it.
+        # The write of this transaction is visible, and no statement waits for it.
         assert drain() == 1
         assert [run.state for run in backend.app.runs.list()] == ["succeeded"]
         transaction.set_rollback(True)
@@ -64,7 +64,7 @@ def test_nothing_but_djangos_connection_is_used(backend):
     assert set(threading.enumerate()) <= before
 
 
-def test_async_tasks_contexts_and_keys_work_likewise(backend):
+def test_async_tasks_contexts_and_keys_work_in_a_test_case(backend):
     on_loop = tasks.add_on_the_loop.enqueue(41)
     first, second = tasks.keyed.enqueue(5), tasks.keyed.enqueue(5)
     drain()
@@ -79,13 +79,13 @@ def test_async_tasks_contexts_and_keys_work_likewise(backend):
     assert context.return_value == ["word", 1, context.id]
 
 
-def test_a_task_that_enqueues_another_has_it_run_too(backend):
+def test_a_task_that_another_task_enqueues_runs_too(backend):
     tasks.enqueue_another.enqueue()
     assert drain() == 2
     assert {run.state for run in backend.app.runs.list()} == {"succeeded"}
 
 
-def test_what_a_task_writes_is_seen_by_the_test(backend):
+def test_the_writes_of_a_task_are_visible_to_the_test(backend):
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE said (word varchar(20))")
         tasks.say.enqueue("hello")

@@ -1,4 +1,4 @@
-"""`transaction=True`: what a body writes by Django and its completion are one commit."""
+"""`transaction=True`: a task's writes through Django and its completion are one commit."""
 
 import threading
 from contextlib import suppress
@@ -45,14 +45,14 @@ def runs_of(backend, chosen) -> int:
     return len(backend.app.runs.list(task=chosen.module_path))
 
 
-def test_writes_and_enqueued_tasks_are_there_when_the_run_has_succeeded(backend):
+def test_writes_and_enqueued_tasks_are_committed_when_the_run_has_succeeded(backend):
     result = drained(backend, tasks.say_once.enqueue("hello"))
     assert result.return_value == "hello"
     assert said() == ["hello"]
     assert runs_of(backend, tasks.add) == 1
 
 
-def test_a_body_that_raises_leaves_nothing_behind(backend):
+def test_a_task_that_raises_writes_nothing(backend):
     result = drained(backend, tasks.say_once.enqueue("hello", failures=1))
     assert result.attempts == 2
     assert said() == ["hello"]
@@ -70,7 +70,7 @@ def say_and_wait(word: str) -> None:
     may_end.wait(SOON)
 
 
-def test_nothing_of_it_is_seen_before_and_all_of_it_after(backend):
+def test_the_writes_of_a_task_become_visible_together_at_its_end(backend):
     written.clear()
     may_end.clear()
     result = say_and_wait.enqueue("hello")
@@ -83,8 +83,8 @@ def test_nothing_of_it_is_seen_before_and_all_of_it_after(backend):
     assert said() == ["hello"]
 
 
-@pytest.mark.stores("postgres")  # On SQLite nobody can take it over: the file is locked.
-def test_a_body_whose_run_was_taken_over_writes_nothing(backend):
+@pytest.mark.stores("postgres")  # On SQLite no other worker can take it over: the file is locked.
+def test_a_task_whose_run_was_taken_over_writes_nothing(backend):
     lost = []
     backend.app.bus.subscribe(
         lambda event: lost.append(event) if isinstance(event, ResultDropped) else None
@@ -105,7 +105,7 @@ def test_a_body_whose_run_was_taken_over_writes_nothing(backend):
 @duly_options(transaction=True)
 def say_twice(word: str) -> None:
     tasks.say.func(word)
-    with suppress(IntegrityError), transaction.mark_for_rollback_on_error():  # As models save.
+    with suppress(IntegrityError), transaction.mark_for_rollback_on_error():  # As models do.
         tasks.say.func(word)
 
 
@@ -117,7 +117,7 @@ def say_and_take_back(word: str) -> None:
 
 
 @pytest.mark.parametrize("chosen", [say_twice, say_and_take_back])
-def test_a_transaction_that_is_broken_is_a_failure_and_never_a_silent_loss(backend, chosen):
+def test_a_broken_transaction_is_a_failure_and_never_a_silent_loss(backend, chosen):
     result = drained(backend, chosen.enqueue("hello"))
     assert result.status == "FAILED"
     assert said() == []
@@ -131,7 +131,7 @@ def say_slowly(word: str) -> None:
     tasks.say.func("again")
 
 
-def test_one_that_is_open_for_too_long_is_rolled_back_meanwhile(backend):
+def test_a_transaction_that_is_open_for_too_long_is_rolled_back_while_its_task_runs(backend):
     slow = say_slowly.enqueue("hello")
     quick = tasks.say.enqueue("quick")
     drained(backend, slow)
@@ -148,7 +148,7 @@ def say_and_call_back(word: str) -> None:
     transaction.on_commit(lambda: 1 / 0)
 
 
-def test_an_error_behind_the_commit_is_told_and_changes_nothing(backend):
+def test_an_error_after_the_commit_is_reported_and_the_run_succeeds(backend):
     told = []
     backend.app.bus.subscribe(
         lambda event: told.append(event) if isinstance(event, EngineFailed) else None
@@ -160,7 +160,7 @@ def test_an_error_behind_the_commit_is_told_and_changes_nothing(backend):
 
 
 @pytest.mark.parametrize("place", ["transaction.before_settle", "transaction.before_commit"])
-def test_what_fails_on_the_way_to_the_commit_writes_nothing(backend, place):
+def test_a_completion_that_fails_before_the_commit_is_repeated_and_writes_once(backend, place):
     struck = []
 
     def strike():
@@ -188,7 +188,7 @@ def say_in_the_end(word: str) -> None:
             raise tasks.Refused(word)
 
 
-def test_a_task_without_it_may_end_with_one(backend):
+def test_a_task_without_transaction_true_may_end_in_a_transaction_of_its_own(backend):
     good, bad = say_in_the_end.enqueue("good"), say_in_the_end.enqueue("bad")
     drained(backend, good)
     bad.refresh()
@@ -198,33 +198,35 @@ def test_a_task_without_it_may_end_with_one(backend):
 
 @task()
 @duly_options(transaction=True)
-def say_and_lose_the_server(word: str, *, goes_on: bool) -> int:
+def say_and_lose_the_server(word: str, *, writes_again: bool) -> int:
     tasks.say.func(word)
     if duly.current().fence == 1:
         with psycopg.connect(url_of("default"), autocommit=True) as administrator:
             pid = connections["default"].connection.info.backend_pid
             administrator.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-        if goes_on:
+        if writes_again:
             tasks.say.func("lost")
     return duly.current().attempt
 
 
 @pytest.mark.stores("postgres")
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_one_whose_server_is_lost_runs_again_at_no_cost(backend, goes_on):
-    result = drained(backend, say_and_lose_the_server.enqueue("hello", goes_on=goes_on))
+@pytest.mark.parametrize("writes_again", [False, True])
+def test_a_run_whose_database_server_is_lost_runs_again_without_using_a_retry(
+    backend, writes_again
+):
+    result = drained(backend, say_and_lose_the_server.enqueue("hello", writes_again=writes_again))
     assert result.return_value == 1
     assert said() == ["hello"]
 
 
-def test_the_next_body_on_the_connection_is_free_of_it(backend):
+def test_a_transaction_that_was_too_long_does_not_affect_the_next_task(backend):
     drained(backend, say_slowly.enqueue("hello"))
     result = drained(backend, tasks.say.enqueue("next"))
     assert result.status == "SUCCESSFUL"
     assert said() == ["next"]
 
 
-def test_in_a_test_it_is_a_part_of_the_tests_own_transaction(backend):
+def test_a_task_transaction_in_a_test_is_a_part_of_the_tests_transaction(backend):
     tasks.say_once.enqueue("hello", failures=0)
     tasks.say_once.enqueue("again", failures=9)
     with transaction.atomic():
@@ -241,7 +243,7 @@ def bill(customer: str) -> str:
     return f"billed {customer}"
 
 
-def test_an_execution_of_another_backend_writes_with_its_completion(scheduler):
+def test_an_execution_on_another_backend_commits_its_writes_with_its_completion(scheduler):
     delivery = fired(scheduler, bill, "ada")
     assert other.deliver(delivery) == "billed ada"
     assert other.deliver(delivery) is None
@@ -251,7 +253,7 @@ def test_an_execution_of_another_backend_writes_with_its_completion(scheduler):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_could_not_hold_is_refused_at_import(backend):
+def test_a_transaction_that_cannot_be_guaranteed_is_refused_at_import(backend):
     async def later() -> None: ...
 
     with pytest.raises(BadOption, match="plain def"):

@@ -36,12 +36,12 @@ print(next(parts).decode().splitlines()[0])
 
 
 def run_tests(url: str, *command: str, test_name: Path | None = None) -> str:
-    """Run the tests of the project in a process of their own; return what they print."""
+    """Run the tests of the project in a separate process. Return its output."""
     return run_python(url, "-m", *command, test_name=test_name)
 
 
 def run_python(url: str, *arguments: str, test_name: Path | None = None) -> str:
-    """Run Python with the settings of the project; return what it prints."""
+    """Run Python with the settings of the project. Return its output."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
@@ -63,7 +63,7 @@ def run_python(url: str, *arguments: str, test_name: Path | None = None) -> str:
 
 
 def assert_untouched(url: str) -> None:
-    """Assert that nothing was done in the database of production."""
+    """Assert that the production database is unchanged."""
     with closing(open_store(url)) as store:
         assert store.list_workers() == []
         assert store.list_next_schedules(1) == []
@@ -85,20 +85,20 @@ def test_tests_of_a_project_pass_and_leave_production_alone(store_url, tmp_path)
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_they_pass_in_memory(store_url):
+def test_tests_of_a_project_pass_in_memory(store_url):
     run_tests(store_url, "django", "test", CASES)
 
     assert_untouched(store_url)
 
 
-def test_they_pass_in_parallel_processes(store_url, tmp_path):
+def test_tests_of_a_project_pass_in_parallel_processes(store_url, tmp_path):
     run_tests(store_url, "django", "test", CASES, "--parallel", "2")
 
     assert_untouched(store_url)
 
 
 @pytest.mark.parametrize("option", ["--migrations", "--nomigrations"])
-def test_they_pass_with_pytest_django(store_url, tmp_path, option):
+def test_tests_of_a_project_pass_with_pytest_django(store_url, tmp_path, option):
     file = tmp_path / "test.db" if store_url.startswith("sqlite") else None
     cases = f"{CASES.replace('.', '/')}.py"
     plain = ("--noconftest", "-c", os.devnull, "--rootdir", str(ROOT), "-p", "no:cacheprovider")
@@ -108,5 +108,5 @@ def test_they_pass_with_pytest_django(store_url, tmp_path, option):
     assert_untouched(store_url)
 
 
-def test_a_process_ends_though_a_live_page_of_the_dashboard_is_open(store_url):
+def test_a_process_ends_while_a_live_page_of_the_dashboard_is_open(store_url):
     assert "event: page" in run_python(store_url, "-c", LEAVES_A_PAGE_OPEN)

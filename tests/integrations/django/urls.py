@@ -1,4 +1,4 @@
-"""The pages of the project: Django's admin, and duly's dashboard."""
+"""The URLs of the project: Django's admin, and duly's dashboard."""
 
 from django.contrib import admin
 from django.urls import path

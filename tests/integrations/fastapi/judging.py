@@ -1,4 +1,4 @@
-"""What became of the example shop's orders and instants, and what should not have."""
+"""The outcome of the example shop's orders and instants, and the defects found in them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Judgement:
     processes: int = 0
     kills: int = 0
     restarts: int = 0
-    """Of all processes, one after the other."""
+    """Restarts of all processes, one after the other."""
     accepted: int = 0
     unanswered: int = 0
     orders: int = 0
@@ -40,7 +40,7 @@ class Judgement:
 
 
 class Books:
-    """What the database and the counter say, once everything is final."""
+    """The records of the database and of the counter, once every run is final."""
 
     def __init__(self, duly: Duly, counter: EffectCounter) -> None:
         self._duly = duly
@@ -49,7 +49,7 @@ class Books:
         self._engine = create_engine(url.set(drivername=_DRIVERS[url.get_backend_name()]))
 
     def wait_until_final(self, *, seconds: float) -> None:
-        """Let no more instants come, and wait until no run is left that is not final."""
+        """Stop new instants, and wait until every run is final."""
         self._duly.schedules.pause("tally")
         wait_until(
             lambda: not self._duly.runs.list(state=UNFINISHED, limit=1),
@@ -58,7 +58,7 @@ class Books:
         )
 
     def judge(self, accepted: list[dict[str, Any]], *, unanswered: int) -> Judgement:
-        """Hold what was answered against what was done."""
+        """Compare the answers that customers got with the work that was done."""
         told = Judgement(accepted=len(accepted), unanswered=unanswered)
         orders = {row[0] for row in self._rows("SELECT id FROM orders")}
         charged = Counter(row[0] for row in self._rows("SELECT order_id FROM charges"))

@@ -31,10 +31,11 @@ class Shop:
         self._half = len(server.serving()) // 2
 
     def kill(self, kills: int, *, seconds: float) -> int:
-        """Kill processes that serve, one after the other, at random moments; return how many.
+        """Kill serving processes one after the other, at random moments.
 
-        Half of them serve, and have taken orders since the last one died: where processes die as
-        they start, a run that each of them takes first is right to be given up as what kills them.
+        Return how many were killed. A process is killed only while half of the processes serve
+        and have taken orders since the last kill. If processes died as they started, a run that
+        each of them claims first would correctly be given up as a poison run.
         """
         chance = random.Random(1)  # noqa: S311 - repeatable
         killed: set[int] = set()
@@ -57,7 +58,7 @@ class Shop:
         self.server.wait_until_all_serve(but=before)
 
     def close(self, *, seconds: float) -> Judgement:
-        """Let no customer in, finish what was ordered, and look at the books."""
+        """Stop the customers, finish their orders, and check the books."""
         self.customers.leave()
         self._books.wait_until_final(seconds=seconds)
         self.server.stop()
@@ -74,7 +75,7 @@ def open_shop(
     options: Sequence[str] = (),
     **variables: str,
 ) -> Iterator[Shop]:
-    """Serve the shop from so many processes."""
+    """Serve the shop from this many processes."""
     command = ["uvicorn", _SHOP, "--port", "PORT", "--workers", str(processes), "--no-access-log"]
     command += options
     with (

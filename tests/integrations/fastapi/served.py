@@ -1,4 +1,4 @@
-"""A small application for tests of servers: its task waits until somebody opens the gate."""
+"""A small application for tests of servers. Its task waits until a test opens the gate."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ duly = Duly()
 
 @duly.task(name="wait")
 async def wait(number: int, folder: str) -> int:
-    """Note that it has begun, and wait; each note is a line of one write."""
+    """Note that the run has begun, and wait. Each note is one line, written at once."""
     with (Path(folder) / "begun").open("a") as begun:
         begun.write(f"{number} {os.getpid()}\n")
     while not (Path(folder) / "gate").exists():  # noqa: ASYNC110 - another process opens it
@@ -24,7 +24,7 @@ async def wait(number: int, folder: str) -> int:
 
 @duly.cron("* * * * * *", seconds_field="first", name="tick")
 async def tick() -> None:
-    """Come due every second, in as many processes as there are."""
+    """Run every second, however many processes there are."""
 
 
 GRACE = float(os.environ.get("SERVED_GRACE", "0.2"))
@@ -47,4 +47,4 @@ async def hang() -> None:
 
 
 if "SERVED_OPENS" in os.environ:
-    duly.runs.list()  # As a module does that reads its settings from the database.
+    duly.runs.list()  # As in a module that reads its settings from the database.

@@ -1,4 +1,4 @@
-"""An application in real server processes: started, asked, killed, restarted and stopped."""
+"""An application in real server processes: started, requested, killed, restarted and stopped."""
 
 import contextlib
 import http.client
@@ -26,12 +26,15 @@ _LONGEST_SECONDS = 120.0
 
 
 class Server(FleetWorker):
-    """`with Server(…) as server:` a supervisor and its processes, each with a worker of duly's."""
+    """A supervisor and its processes, each with a duly worker: `with Server(…) as server:`."""
 
     def __init__(
         self, command: list[str], log: Path, duly: Duly, *, workers: int = 1, **variables: str
     ) -> None:
-        """Name a command without its port; `duly` is the store that its workers are known in."""
+        """Name a command without its port.
+
+        Its workers use the store of `duly`.
+        """
         self.port = free_port()
         self._duly = duly
         self._workers = workers
@@ -41,7 +44,7 @@ class Server(FleetWorker):
         super().__init__(bound, log, environment, ready=STARTED, imports=IMPORTS)
 
     def wait_until_all_serve(self, *, but: frozenset[int] = frozenset()) -> None:
-        """Wait until every process has a worker, and none of them is among those named."""
+        """Wait until every process has a worker that is not among the named ones."""
 
         def is_so() -> bool:
             pids = self.serving()
@@ -50,16 +53,16 @@ class Server(FleetWorker):
         wait_until(is_so, seconds=_LONGEST_SECONDS, what=f"all processes serve: {self.log}")
 
     def serving(self) -> frozenset[int]:
-        """Return the processes whose workers the store calls live."""
+        """Return the processes whose workers are live according to the store."""
         live = [worker.pid for worker in self._duly.workers.list() if worker.state == "live"]
         return frozenset(pid for pid in live if self._is_ours(pid))
 
     def supervisor(self) -> int:
-        """Return the process that the others are children of."""
+        """Return the parent process of the others."""
         return self._process.pid
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the supervisor to stop, and wait until all are gone."""
+        """Ask the supervisor to stop, and wait until all processes have ended."""
         os.kill(self.supervisor(), number)
         self.wait_until_gone()
 
@@ -73,7 +76,7 @@ class Server(FleetWorker):
         )
 
     def post(self, path: str, body: object = None) -> Any:
-        """Send a request; return its answer, or None if there was none or one of a failure."""
+        """Send a request. Return its answer, or None if there was no answer or a failure."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_LONGEST_SECONDS)
         with (
             contextlib.closing(connection),
@@ -88,14 +91,14 @@ class Server(FleetWorker):
         return None
 
     def _is_ours(self, pid: int) -> bool:
-        # Looking through all processes, as often as this is asked, would be most of a test's work.
+        # Searching all processes each time would take most of a test's time.
         with contextlib.suppress(ProcessLookupError):
             return os.getsid(pid) == self._process.pid
         return False
 
 
 class Customers:
-    """Threads that send orders one after the other, until they are told to stop."""
+    """Threads that send one order after another until they are stopped."""
 
     def __init__(self, server: Server, *, count: int, pause: float) -> None:
         self._server = server
@@ -114,7 +117,7 @@ class Customers:
         self.leave()
 
     def leave(self) -> None:
-        """Send no more; return when the last answer is there."""
+        """Send no more orders. Return after the last answer."""
         self._is_over.set()
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""The example shop as tests serve it: what it does outside is counted by a process apart."""
+"""The example shop as tests serve it: a separate process counts its external effects."""
 
 import asyncio
 import os
@@ -27,11 +27,11 @@ async def _take_part(what: str, order_id: int) -> None:
 
 outside.send_mail, outside.call_courier = send_mail, call_courier
 
-from examples.fastapi_shop import main  # noqa: E402 - it is to find what is outside replaced
+from examples.fastapi_shop import main  # noqa: E402 - after the external effects are replaced
 
 app = main.api
 if "SHOP_LEASE" in os.environ:
-    # What a killed process held goes on sooner; nothing else of the example is changed.
+    # Take over the runs of a killed process sooner. The rest of the example is unchanged.
     lease = float(os.environ["SHOP_LEASE"])
     app.router.lifespan_context = duly_lifespan(
         main.app, inner=main.lifespan, grace=10, lease=lease, beat=lease / 3

@@ -1,4 +1,4 @@
-"""Applications that end otherwise than they should: cut off, cancelled, or failing as they end."""
+"""Applications that do not end normally: cut off, cancelled, or failing as they end."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from duly import Duly, faultpoints
 from duly.integrations.fastapi import duly_lifespan
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.stores("sqlite-wal")  # No matter of the store's.
+pytestmark = pytest.mark.stores("sqlite-wal")  # The behaviour does not depend on the store.
 
 SOON = 20.0
 
@@ -25,12 +25,12 @@ def duly(store_url):
 
 
 def live_workers(duly: Duly) -> list[str]:
-    """Return the ids of the workers that the store calls live."""
+    """Return the ids of the workers that are live according to the store."""
     return [worker.id for worker in duly.workers.list() if worker.state == "live"]
 
 
 def serve_until(event: threading.Event, lifespan) -> None:
-    """Serve an application as a server does that is made to exit: the loop ends under it."""
+    """Serve an application whose server is forced to exit: the loop is stopped."""
 
     async def serve(started: asyncio.Event) -> None:
         async with lifespan(FastAPI()):
@@ -47,7 +47,7 @@ def serve_until(event: threading.Event, lifespan) -> None:
     asyncio.run(main())
 
 
-def test_a_forced_exit_puts_async_bodies_back_and_waits_for_no_grace(duly):
+def test_a_forced_exit_requeues_async_runs_without_a_grace_period(duly):
     began = threading.Event()
     said = []
 
@@ -75,32 +75,32 @@ def test_a_forced_exit_puts_async_bodies_back_and_waits_for_no_grace(duly):
 
 
 def test_a_forced_exit_does_not_wait_for_threads(duly):
-    began, goes_on = threading.Event(), threading.Event()
+    began, may_continue = threading.Event(), threading.Event()
 
     @duly.task(name="stubborn")
     def stubborn() -> str:
         began.set()
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
         return "done"
 
     run = stubborn.enqueue()
     serve_until(began, duly_lifespan(duly, grace=600, lease=3, beat=1))
     state = run.refresh().state
-    goes_on.set()
+    may_continue.set()
 
-    # In a program that went on the thread would end, and its run with it.
+    # If the program continued, the thread would end, and so would its run.
     assert state == "running"
     assert run.result(timeout=SOON) == "done"
     wait_until(lambda: live_workers(duly) == [], seconds=SOON, what="the worker has ended")
 
 
-def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(duly):
-    is_starting, goes_on = threading.Event(), threading.Event()
+def test_a_startup_that_is_cancelled_midway_leaves_no_worker(duly):
+    is_starting, may_continue = threading.Event(), threading.Event()
 
     def hold() -> None:
         faultpoints.disarm()
         is_starting.set()
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
 
     async def main() -> None:
         async def serve() -> None:
@@ -112,7 +112,7 @@ def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(duly):
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving
-        goes_on.set()
+        may_continue.set()
 
     duly.runs.list()
     faultpoints.arm("operate.before_write", hold)
@@ -125,20 +125,20 @@ def test_a_startup_that_is_cancelled_half_way_leaves_no_worker(duly):
     )
 
 
-def test_bodies_that_keep_the_threads_of_the_loop_busy_do_not_keep_it_from_ending(duly):
-    begun, goes_on = threading.Semaphore(0), threading.Event()
+def test_tasks_that_keep_the_threads_of_the_loop_busy_do_not_delay_its_end(duly):
+    begun, may_continue = threading.Semaphore(0), threading.Event()
 
     @duly.task(name="busy")
     async def busy() -> None:
         begun.release()
-        await asyncio.to_thread(goes_on.wait, SOON)
+        await asyncio.to_thread(may_continue.wait, SOON)
 
     async def main() -> None:
         async with duly_lifespan(duly, grace=0.1)(FastAPI()):
             for _ in runs:
                 while not begun.acquire(blocking=False):  # noqa: ASYNC110 - no thread is free
                     await asyncio.sleep(0.01)
-        goes_on.set()
+        may_continue.set()
 
     runs = [busy.enqueue() for _ in range(40)]
     before = time.monotonic()
@@ -148,7 +148,7 @@ def test_bodies_that_keep_the_threads_of_the_loop_busy_do_not_keep_it_from_endin
     assert {run.refresh().state for run in runs} == {"queued"}
 
 
-def test_an_own_lifespan_that_fails_as_it_ends_finds_the_worker_gone(duly):
+def test_the_worker_has_ended_before_a_failing_lifespan_of_the_application_ends(duly):
     seen = []
 
     @asynccontextmanager

@@ -52,7 +52,7 @@ def test_an_application_with_its_store_is_live_and_ready(duly, worker):
             assert answer.json() == told
 
 
-def test_schedules_that_nobody_fires_are_told_and_make_nobody_unready(duly):
+def test_readyz_reports_the_schedule_lag_and_stays_ready(duly):
     """T16."""
 
     @duly.task(name="tick")
@@ -78,7 +78,7 @@ def test_an_application_that_was_not_started_is_not_ready(duly):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_store_that_does_not_answer_is_told_without_its_address(duly, monkeypatch):
+def test_readyz_reports_an_unavailable_store_without_its_address(duly, monkeypatch):
     def away():
         raise StoreUnavailable("could not connect to host secret.example")
 
@@ -91,35 +91,35 @@ def test_a_store_that_does_not_answer_is_told_without_its_address(duly, monkeypa
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_whoever_keeps_the_threads_of_the_loop_busy_does_not_make_it_unready(duly):
-    goes_on = threading.Event()
+def test_an_application_whose_threads_are_all_busy_is_still_ready(duly):
+    may_continue = threading.Event()
     api = served(duly, worker=False)
 
     @api.get("/busy")
     async def busy() -> None:
         for _ in range(50):
-            asyncio.get_running_loop().run_in_executor(None, goes_on.wait, SOON)
+            asyncio.get_running_loop().run_in_executor(None, may_continue.wait, SOON)
 
     with TestClient(api) as client:
         client.get("/busy").raise_for_status()
         try:
             assert is_ready(client)
         finally:
-            goes_on.set()
+            may_continue.set()
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
-    """Probes come for as long as it does, and each would leave a thread behind."""
-    goes_on = threading.Event()
+def test_a_store_that_hangs_is_queried_by_few_probes(duly, monkeypatch):
+    """Probes continue for as long as the store hangs, and each would leave a thread."""
+    may_continue = threading.Event()
     asked = []
     monkeypatch.setattr(health, "_TIMEOUT_SECONDS", 0.01)
     with TestClient(served(duly, worker=False)) as client:
         monkeypatch.setattr(
-            duly.store, "read_schema", lambda: (asked.append(1), goes_on.wait(SOON))
+            duly.store, "read_schema", lambda: (asked.append(1), may_continue.wait(SOON))
         )
         answers = [client.get("/readyz").status_code for _ in range(20)]
-        goes_on.set()
+        may_continue.set()
         wait_until(lambda: is_ready(client), seconds=SOON, what="it is ready again")
     assert set(answers) == {503}
     assert 1 <= len(asked) < len(answers)
@@ -128,11 +128,11 @@ def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
 @pytest.mark.stores("sqlite-wal")
 def test_a_probe_that_outlasts_its_application_does_not_open_the_store_again(duly, monkeypatch):
     asking: list[threading.Thread] = []
-    goes_on = threading.Event()
+    may_continue = threading.Event()
 
     def hang() -> None:
         asking.append(threading.current_thread())
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
 
     monkeypatch.setattr(health, "_TIMEOUT_SECONDS", 0.01)
     with TestClient(served(duly, worker=False)) as client:
@@ -141,14 +141,14 @@ def test_a_probe_that_outlasts_its_application_does_not_open_the_store_again(dul
         wait_until(lambda: asking, seconds=SOON, what="the probe asks")
     path = str(duly.store.path)
     duly.close()
-    goes_on.set()
+    may_continue.set()
     asking[0].join(SOON)
 
     assert not [file for file in open_files() if file.startswith(path)]
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_worker_whose_beats_are_lost_is_not_ready(duly, monkeypatch):
+def test_a_worker_whose_heartbeats_fail_is_not_ready(duly, monkeypatch):
     with TestClient(served(duly, lease=2, beat=0.5)) as client:
         assert is_ready(client)
 

@@ -1,4 +1,4 @@
-"""The judge of the example shop can find it guilty."""
+"""The judge of the example shop detects defects."""
 
 from contextlib import closing
 
@@ -14,7 +14,7 @@ from tests.integrations.fastapi.judging import Books
 pytestmark = pytest.mark.stores("sqlite-wal")
 
 
-def test_what_went_wrong_is_named(store_url, counter):
+def test_each_defect_is_named(store_url, counter):
     engine = create_engine(store_url)
     with closing(Duly(store_url)) as duly:
         duly.task(name="examples.fastapi_shop.tasks:book_courier")(lambda: None).enqueue()

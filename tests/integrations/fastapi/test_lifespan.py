@@ -66,7 +66,7 @@ def test_an_async_task_runs_on_the_loop_of_the_application(duly):
     assert loops["task"] is loops["application"]
 
 
-def test_the_own_lifespan_is_open_for_as_long_as_tasks_run(duly):
+def test_the_lifespan_of_the_application_is_open_while_tasks_run(duly):
     said = []
     is_running = threading.Event()
 
@@ -89,7 +89,7 @@ def test_the_own_lifespan_is_open_for_as_long_as_tasks_run(duly):
     assert said == ["pool opens", "task begins", "task ends", "pool closes"]
 
 
-def test_what_the_own_lifespan_yields_reaches_requests(duly):
+def test_the_state_of_the_applications_lifespan_reaches_requests(duly):
     @asynccontextmanager
     async def inner(_api: FastAPI) -> AsyncIterator[Mapping[str, str]]:
         yield {"greeting": "hello"}
@@ -104,7 +104,7 @@ def test_what_the_own_lifespan_yields_reaches_requests(duly):
         assert client.get("/").json() == "hello"
 
 
-def test_two_dulys_are_served_by_one_application(duly, tmp_path):
+def test_one_application_serves_two_duly_instances(duly, tmp_path):
     with closing(Duly(f"sqlite:///{tmp_path / 'other.db'}")) as other:
 
         @duly.task(name="one")
@@ -166,7 +166,7 @@ def test_without_a_started_lifespan_adding_a_task_is_an_error(duly):
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("path", ["/plain", "/async", "/many"])
-def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_an_error(duly, path):
+def test_a_direct_enqueue_without_a_started_lifespan_is_an_error(duly, path):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -185,7 +185,7 @@ def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_an_error(duly, 
     async def enqueue_many() -> None:
         duly.enqueue_many([one.call()])
 
-    assert duly.runs.list() == []  # Whoever has opened the store before is told no less.
+    assert duly.runs.list() == []  # The store is open already.
     with pytest.raises(LifespanNotStarted, match="with TestClient"):
         TestClient(api).post(path)
     assert duly.runs.list() == []
@@ -195,7 +195,7 @@ def test_a_task_enqueued_by_itself_without_a_started_lifespan_is_an_error(duly, 
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_scripts_and_lifespans_enqueue_needs_nobody_who_serves(duly):
+def test_scripts_and_lifespans_can_enqueue_without_a_running_worker(duly):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -240,7 +240,7 @@ def test_only_tasks_of_this_application_can_be_added(duly):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_settings_without_a_worker_to_set_up_are_refused(duly):
+def test_worker_settings_are_refused_without_a_worker(duly):
     with pytest.raises(BadOption, match="concurrency"):
         duly_lifespan(duly, worker=False, concurrency=3)
 
@@ -260,13 +260,13 @@ def test_settings_without_a_worker_to_set_up_are_refused(duly):
         {"grace": "30"},
     ],
 )
-def test_settings_that_a_worker_cannot_have_are_refused_at_the_call(duly, wrong):
+def test_invalid_worker_settings_are_refused_at_the_call(duly, wrong):
     (name,) = wrong
     with pytest.raises(BadOption, match=name if name != "queues" else "queue"):
         duly_lifespan(duly, **wrong)
 
 
-def test_without_a_worker_tasks_wait_for_one_elsewhere(duly):
+def test_tasks_of_an_application_without_a_worker_wait_for_another_worker(duly):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -285,7 +285,7 @@ def test_without_a_worker_tasks_wait_for_one_elsewhere(duly):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_an_application_whose_store_cannot_be_had_does_not_start(tmp_path):
+def test_an_application_whose_store_is_unavailable_does_not_start(tmp_path):
     duly = Duly(f"sqlite:///{tmp_path / 'no' / 'such' / 'folder' / 'duly.db'}")
     said = []
 
@@ -302,7 +302,7 @@ def test_an_application_whose_store_cannot_be_had_does_not_start(tmp_path):
     assert said == ["pool closes"]
 
 
-def test_a_task_added_on_a_session_exists_if_that_commits(duly, store_url, tmp_path):
+def test_a_task_added_on_a_session_exists_only_if_the_session_commits(duly, store_url, tmp_path):
     @duly.task(name="one")
     def one() -> int:
         return 1
@@ -327,7 +327,7 @@ def test_a_task_added_on_a_session_exists_if_that_commits(duly, store_url, tmp_p
 
 
 def test_a_blocked_loop_loses_no_lease(duly):
-    """A thread of the engine beats, so the run goes on where it was, and once."""
+    """A thread of the engine renews the lease, so the run continues in place and runs once."""
     began = []
 
     @duly.task(name="patient")
@@ -339,9 +339,9 @@ def test_a_blocked_loop_loses_no_lease(duly):
 
     @api.post("/block")
     async def block() -> None:
-        time.sleep(2.5)  # noqa: ASYNC251 - the mistake that this is about
+        time.sleep(2.5)  # noqa: ASYNC251 - the mistake that this test is about
 
-    # The other worker would take over what the blocked one had lost.
+    # The other worker would take over a run whose lease the blocked worker had lost.
     with TestClient(api) as client:
         run = patient.enqueue()
         wait_until(lambda: bool(began), seconds=SOON, what="the task begins")
@@ -352,8 +352,8 @@ def test_a_blocked_loop_loses_no_lease(duly):
     assert [attempt.outcome for attempt in run.attempts()] == ["returned"]
 
 
-def test_an_application_as_people_write_it(duly, store_url):
-    """Its own lifespan, its sessions, a dashboard that it guards, and a task in a transaction."""
+def test_a_typical_application_works_with_duly(duly, store_url):
+    """It has its own lifespan, sessions, a guarded dashboard, and a task in a transaction."""
     address = store_url.replace("sqlite://", "sqlite+aiosqlite://").replace(
         "postgresql://", "postgresql+psycopg://"
     )
@@ -397,7 +397,7 @@ def test_an_application_as_people_write_it(duly, store_url):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_dependency_of_fastapi_is_no_function_of_a_request(duly):
+def test_a_fastapi_dependency_is_refused_as_the_auth_of_the_dashboard(duly):
     def user() -> str:
         return "ann"
 

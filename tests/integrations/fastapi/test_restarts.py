@@ -1,4 +1,4 @@
-"""What is queued or running when an application ends, and what the next start makes of it."""
+"""Runs that are queued or running when an application ends, and their fate at the next start."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ SOON = 20.0
 
 @dataclass(frozen=True)
 class Money:
-    """A type of the application's own."""
+    """A type of the application."""
 
     amount: Decimal
     currency: str
@@ -45,9 +45,9 @@ def duly(store_url) -> Iterator[Duly]:
 
 
 @pytest.mark.timeout(240)
-def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
-    """In full: 500 that a stop has put back, of which a process then runs four at once."""
-    goes_on = threading.Event()
+def test_the_limit_of_concurrent_runs_holds_after_a_restart(duly: Duly):
+    """500 runs are put back at a stop. A process then runs four of them at once."""
+    may_continue = threading.Event()
     inside, most = 0, 0
 
     @duly.task(name="visit")
@@ -56,8 +56,8 @@ def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
         inside += 1
         most = max(most, inside)
         try:
-            while not goes_on.is_set():  # noqa: ASYNC110 - the test's own thread sets it
-                await asyncio.sleep(0.25)  # Five hundred that look more often keep the loop busy.
+            while not may_continue.is_set():  # noqa: ASYNC110 - the test's own thread sets it
+                await asyncio.sleep(0.25)  # 500 runs share the loop.
         finally:
             inside -= 1
 
@@ -68,7 +68,7 @@ def test_no_more_run_at_once_after_a_restart_than_the_limit_says(duly: Duly):
     most = 0
     with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=4))):
         wait_until(lambda: inside == 4, seconds=SOON, what="four are inside again")
-        goes_on.set()
+        may_continue.set()
         wait_until(
             lambda: not duly.runs.list(state=("queued", "running"), limit=1),
             seconds=3 * SOON,
@@ -126,7 +126,7 @@ def test_a_run_that_was_cancelled_before_the_start_never_runs(duly: Duly):
     assert cancelled.refresh().state == "cancelled"
 
 
-def test_an_application_can_be_started_again_and_again(duly: Duly):
+def test_an_application_can_be_started_repeatedly(duly: Duly):
     @duly.task(name="one")
     async def one() -> int:
         return 1

@@ -1,4 +1,4 @@
-"""`duly_router`: runs and schedules as JSON, and what it refuses."""
+"""`duly_router`: runs and schedules as JSON, and the requests that it refuses."""
 
 from contextlib import closing
 from datetime import date, datetime
@@ -14,7 +14,7 @@ from duly.integrations.fastapi import duly_router, router
 
 SOON = 20.0
 ON_ONE = pytest.mark.stores("sqlite-wal")
-"""What is about HTTP, not about where the runs are."""
+"""These tests are about HTTP, not about the store."""
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_runs_are_listed_by_filter_and_page(duly):
     assert client.get("/duly/runs", params={"state": "succeeded"}).json()["runs"] == []
 
 
-def test_of_few_among_many_a_page_looks_at_some_and_says_where_to_go_on(duly, monkeypatch):
-    """T20: otherwise a history of a million runs would be walked for one."""
+def test_a_page_of_a_rare_task_reads_a_few_runs_and_returns_a_cursor(duly, monkeypatch):
+    """T20: otherwise one request would read a history of a million runs."""
     wanted = enqueued(duly, "age", date(2000, 1, 31))
     for number in range(5):
         enqueued(duly, "divide", number, by=1)
@@ -79,7 +79,7 @@ def test_of_few_among_many_a_page_looks_at_some_and_says_where_to_go_on(duly, mo
     assert [each for page in pages for each in page] == [wanted]
 
 
-def test_a_run_is_shown_with_its_attempts_and_without_what_is_secret(duly):
+def test_a_run_is_shown_with_its_attempts_and_without_secrets(duly):
     run = enqueued(duly, "divide", 1, by=0, note="hush")
     duly.worker().drain(timeout=SOON)
     shown = client_of(duly, show_arguments=True).get(f"/duly/runs/{run}").json()
@@ -120,7 +120,7 @@ def test_values_that_json_lacks_are_written_as_they_are_shown(duly):
     assert duly.runs.get(run).result() == 30
 
 
-def test_a_run_that_waits_is_cancelled(duly):
+def test_a_queued_run_is_cancelled(duly):
     run = enqueued(duly, "divide", 1, by=1)
     client = client_of(duly)
     assert client.post(f"/duly/runs/{run}/cancel", json={}).json() == {"answer": "cancelled"}
@@ -166,7 +166,7 @@ def test_schedules_are_listed_shown_paused_and_run(duly):
         ("GET", "/runs?since=9999-12-31T23:59:59Z", None, 200),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_sentence(duly, method, path, body, status):
+def test_an_impossible_request_is_refused_with_an_explanation(duly, method, path, body, status):
     answer = client_of(duly).request(method, f"/duly{path}", json=body)
     assert answer.status_code == status, answer.text
     assert status == 200 or answer.json()["detail"]
@@ -183,8 +183,8 @@ def test_what_cannot_be_is_refused_with_a_sentence(duly, method, path, body, sta
         r'{"reason": {"card": "4111"}}',
     ],
 )
-def test_what_is_refused_is_not_sent_back(duly, body):
-    """It may be secret, and not every value that JSON can spell can be written as JSON again."""
+def test_the_answer_to_a_refused_request_does_not_contain_its_body(duly, body):
+    """The body may be secret, and some values that JSON can parse cannot be written again."""
     answer = client_of(duly).post("/duly/runs/nosuch/cancel", content=body)
     assert answer.status_code == 422
     assert [set(error) for error in answer.json()["detail"]] == [{"type", "loc", "msg"}]
@@ -204,7 +204,7 @@ def test_arguments_that_do_not_fit_are_refused(duly):
 
 
 @ON_ONE
-def test_nothing_can_be_changed_unless_that_was_asked_for(duly):
+def test_the_router_is_read_only_by_default(duly):
     run = enqueued(duly, "divide", 1, by=1)
     client = client_of(duly, write=False)
     assert client.post(f"/duly/runs/{run}/cancel", json={}).status_code == 404
@@ -212,7 +212,7 @@ def test_nothing_can_be_changed_unless_that_was_asked_for(duly):
 
 
 @ON_ONE
-def test_auth_guards_every_route_and_says_who_acts(duly):
+def test_auth_guards_every_route_and_names_the_operator(duly):
     basic = HTTPBasic()
 
     def admin(given: Annotated[HTTPBasicCredentials, Depends(basic)]) -> str:
@@ -234,7 +234,7 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
 
 @ON_ONE
 @pytest.mark.parametrize("answer", [None, "", False])
-def test_auth_that_returns_nobody_lets_nobody_in(duly, answer):
+def test_auth_that_returns_no_name_denies_access(duly, answer):
     async def coroutine():
         return answer
 
@@ -248,7 +248,7 @@ def test_auth_that_returns_nobody_lets_nobody_in(duly, answer):
 
 
 @ON_ONE
-def test_auth_may_return_a_coroutine_that_returns_who_acts(duly):
+def test_auth_may_return_a_coroutine_that_returns_the_operator(duly):
     async def ada():
         return "ada"
 
@@ -277,7 +277,7 @@ def test_auth_may_return_a_coroutine_that_returns_who_acts(duly):
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
-def test_pages_of_other_origins_cannot_act(duly, headers, status):
+def test_pages_of_other_origins_cannot_change_anything(duly, headers, status):
     run = enqueued(duly, "divide", 1, by=1)
     client = client_of(duly, allowed_origins=["https://front.example"])
     answer = client.post(f"/duly/runs/{run}/cancel", json={}, headers=headers)
@@ -286,7 +286,7 @@ def test_pages_of_other_origins_cannot_act(duly, headers, status):
 
 
 @ON_ONE
-def test_the_api_describes_itself(duly):
+def test_the_openapi_schema_describes_the_routes(duly):
     described = client_of(duly).app.openapi()
     shown = described["paths"]["/duly/runs/{run_id}"]["get"]["responses"]["200"]["content"]
     assert shown["application/json"]["schema"]["$ref"].endswith("/RunDetail")

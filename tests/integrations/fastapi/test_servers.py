@@ -1,4 +1,4 @@
-"""`duly_lifespan` under uvicorn and gunicorn: stopped, reloaded, preloaded and made to exit."""
+"""`duly_lifespan` under uvicorn and gunicorn: stopped, reloaded, preloaded and forced to exit."""
 
 import http.client
 import os
@@ -18,7 +18,7 @@ from tests.servers.processes import wait_until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 ON_ONE = pytest.mark.stores("sqlite")
-"""What is about the servers, not about the store."""
+"""These tests are about the servers, not about the store."""
 SOON = 30.0
 SERVED = "tests.integrations.fastapi.served:app"
 UVICORN = ["uvicorn", SERVED, "--port", "PORT"]
@@ -34,7 +34,7 @@ def duly(store_url):
 
 
 def begun(folder: Path) -> list[tuple[int, int]]:
-    """Return what has begun: the number of the run, and the process."""
+    """Return the runs that have begun: the number of the run, and its process."""
     place = folder / "begun"
     lines = place.read_text().splitlines() if place.exists() else []
     return [(int(number), int(pid)) for number, pid in map(str.split, lines)]
@@ -53,7 +53,7 @@ def add(server: Server, folder: Path, number: int) -> str:
 
 
 @pytest.mark.parametrize("at_once", [1, 10], ids=["most-wait", "all-have-begun"])
-def test_of_forty_runs_of_stopped_processes_none_is_lost(duly: Duly, tmp_path, at_once):
+def test_forty_runs_of_stopped_processes_all_complete(duly: Duly, tmp_path, at_once):
     command = [*UVICORN, "--workers", "4", *PATIENT]
     limit = {"SERVED_AT_ONCE": str(at_once)}
     with Server(command, tmp_path / "log", duly, workers=4, **limit) as server:
@@ -94,7 +94,7 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         server.wait_until_all_serve()
         runs = [duly.runs.get(add(server, tmp_path, number)) for number in range(20)]
         wait_until_begun(tmp_path, 20)
-        # One of the two dies with what it holds; the other must not notice.
+        # One of the two processes dies with its runs. The other must be unaffected.
         victim = min(server.serving())
         os.kill(victim, signal.SIGKILL)
         server.wait_until_all_serve(but=frozenset({victim}))
@@ -105,7 +105,7 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         )
         server.stop()
 
-    # P14: and each instant of a cron comes once, though two processes look, one of which died.
+    # P14: each instant of a cron runs once, though two processes fire it and one of them died.
     fired = [firing for firing in duly.schedules.firings("tick", limit=200) if firing.run_id]
     ticks = duly.runs.list(task=served.tick, limit=200)
     assert len(ticks) == len(fired) == len({firing.instant for firing in fired}) > 0
@@ -117,7 +117,7 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
 
 
 @ON_ONE
-def test_what_a_reloaded_application_held_goes_on_in_the_new_one(duly: Duly, tmp_path):
+def test_the_runs_of_a_reloaded_application_continue_in_the_new_process(duly: Duly, tmp_path):
     source = tmp_path / "sources" / "reloaded.py"
     source.parent.mkdir()
     source.write_text(f"from {SERVED.partition(':')[0]} import app\n")
@@ -140,7 +140,7 @@ def test_what_a_reloaded_application_held_goes_on_in_the_new_one(duly: Duly, tmp
 
 
 @ON_ONE
-def test_a_server_that_is_made_to_exit_leaves_its_runs_to_others(duly: Duly, tmp_path):
+def test_a_server_that_is_forced_to_exit_leaves_its_runs_to_other_workers(duly: Duly, tmp_path):
     log = tmp_path / "log"
     with Server(UVICORN, log, duly, SERVED_GRACE="600") as server:
         run = duly.runs.get(add(server, tmp_path, 1))

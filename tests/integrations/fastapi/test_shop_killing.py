@@ -29,7 +29,7 @@ def duly(store_url):
 
 
 def check(scenario: str, where: str, told: Judgement) -> None:
-    """Keep what came of a scenario, and look at it."""
+    """Save the outcome of a scenario, and check it."""
     told.processes = PROCESSES
     keep(scenario, where, told, "fastapi", "uvicorn", "sqlalchemy")
     assert told.broken == []
@@ -38,7 +38,7 @@ def check(scenario: str, where: str, told: Judgement) -> None:
 
 
 def test_killed_processes_lose_no_order_and_no_instant(duly, counter, store_kind, tmp_path):
-    # In `make test` nobody has time to wait for a whole lease.
+    # In `make test` there is no time to wait for a whole lease.
     lease = {} if IS_PROOF else {"SHOP_LEASE": "3"}
     with open_shop(duly, counter, tmp_path, processes=PROCESSES, **lease) as shop:
         kills = shop.kill(KILLS, seconds=SECONDS)
@@ -52,7 +52,7 @@ def test_killed_processes_lose_no_order_and_no_instant(duly, counter, store_kind
 
 @pytest.mark.stores("sqlite", "postgres" if IS_PROOF else "sqlite")
 def test_rolling_restarts_lose_nothing_and_do_nothing_twice(duly, counter, store_kind, tmp_path):
-    # On a busy machine a new process may need longer than uvicorn would wait before it gives up.
+    # On a busy machine a new process may need longer to start than uvicorn would wait.
     patience = ["--timeout-worker-healthcheck", "60"]
     with open_shop(duly, counter, tmp_path, processes=PROCESSES, options=patience) as shop:
         for _ in range(RESTARTS):
@@ -62,12 +62,12 @@ def test_rolling_restarts_lose_nothing_and_do_nothing_twice(duly, counter, store
     told.restarts = RESTARTS
     check("fastapi-restarts", store_kind, told)
     assert told.attempts_lost == 0
-    # Now and then uvicorn hangs up just as a request comes in. What that leaves is judged, too: an
-    # order with all that follows, or none.
+    # Sometimes uvicorn hangs up just as a request arrives. The result is judged, too: an order with
+    # all its runs, or none.
     assert told.unanswered <= max(1, RESTARTS // 10)
 
 
-if IS_PROOF:  # The tests above look at instants, too, but not for a minute.
+if IS_PROOF:  # The tests above also check instants, but not for a whole minute.
 
     def test_a_cron_of_every_second_runs_once_per_instant(duly, counter, store_kind, tmp_path):
         with open_shop(duly, counter, tmp_path, processes=PROCESSES) as shop:

@@ -27,9 +27,7 @@ def outcomes(run) -> list[str]:
 
 @pytest.mark.usefixtures("handing_over")
 @pytest.mark.parametrize("options", [(), PRELOAD], ids=["imported-per-job", "imported-once"])
-def test_runs_are_carried_and_leave_nothing_behind_in_redis(
-    tasks, start_worker, counter, queue, options
-):
+def test_carried_runs_leave_no_job_in_redis(tasks, start_worker, counter, queue, options):
     start_worker(*options, app=None if options else APP)
     runs = [tasks.pay.enqueue(number, counter.port) for number in range(5)]
     greeting = tasks.greet.using(delay=0.2).enqueue("ann")

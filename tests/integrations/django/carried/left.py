@@ -1,4 +1,4 @@
-"""Leaves what django-periodic-tasks would have left; `manage.py shell` runs it."""
+"""Leave the rows that django-periodic-tasks would have left. `manage.py shell` runs it."""
 
 from django.conf import settings
 
@@ -8,7 +8,7 @@ from tests.integrations.django.left_behind import leave_execution, leave_schedul
 
 
 def leave(count: int) -> None:
-    """Leave payments of the admin's schedules that were dispatched, one that was not, and a pause.
+    """Leave dispatched payments of the admin's schedules, an undispatched one, and a pause.
 
     Each message is in the queue twice, since that backend delivers at least once.
     """

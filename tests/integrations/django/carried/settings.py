@@ -1,6 +1,6 @@
-"""The settings of the example, and who carries the tasks beside it.
+"""The settings of the example, plus the backend that carries the tasks.
 
-Where things are comes from the environment, as in any deployment.
+Addresses come from the environment, as in any deployment.
 """
 
 import os
@@ -23,6 +23,6 @@ if CARRIED_BY == "celery":
     INSTALLED_APPS += ["django_tasks_fennel"]
     TASKS["celery"] = {"BACKEND": "django_tasks_fennel.CeleryBackend"}
     CELERY_BROKER_URL = CELERY_RESULT_BACKEND = os.environ["SHOP_BROKER"]
-    # So that Celery delivers again what a child had that was killed.
+    # Lets Celery redeliver the messages of a killed pool child.
     CELERY_TASK_ACKS_LATE = CELERY_TASK_REJECT_ON_WORKER_LOST = True
     CELERY_WORKER_PREFETCH_MULTIPLIER = 1

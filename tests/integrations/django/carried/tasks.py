@@ -1,4 +1,4 @@
-"""What is scheduled: each order pays once, and is billed in a row that commits with its run."""
+"""Scheduled tasks: each order pays once, and is billed in a row that commits with its run."""
 
 import os
 import time
@@ -20,7 +20,7 @@ YEARLY = "0 0 1 1 *"
 @task(backend=settings.CARRIED_BY)
 @exactly_once
 def pay(order: int, gate: str) -> int:
-    """Pay; it takes until the gate is open."""
+    """Pay, and wait until the gate is open."""
     tell(settings.PAYMENTS_PORT, "began", order)
     while not Path(gate).exists():
         time.sleep(0.02)
@@ -31,7 +31,7 @@ def pay(order: int, gate: str) -> int:
 @task(backend=settings.CARRIED_BY)
 @exactly_once(transaction=True)
 def bill(order: int) -> int:
-    """Bill; the row and the word that it is done are one commit."""
+    """Bill the order. The row and the completion are one commit."""
     Billing.objects.create(run_id=duly.current().run_id, pid=os.getpid())
     tell(settings.BILLS_PORT, "began", order)
     time.sleep(0.2)
@@ -54,7 +54,7 @@ def note_delivery(task_result, **_):
 
 @receiver(task_finished)
 def tell_delivery(task_result, **_):
-    """Tell how a delivery ended, and in how many microseconds."""
+    """Record how a delivery ended, and after how many microseconds."""
     took = int(1e6 * (time.perf_counter() - begun_at.pop(task_result.id)))
     execution = task_result.kwargs[EXECUTION]
     tell(settings.PAYMENTS_PORT, "delivered", f"{execution}|{task_result.status}|{took}")

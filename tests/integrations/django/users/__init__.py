@@ -1,1 +1,1 @@
-"""A project of a user of duly's, with tests of its own that Django's runner or pytest runs."""
+"""A project of a duly user, with its own tests that Django's runner or pytest runs."""

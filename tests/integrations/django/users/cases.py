@@ -1,4 +1,4 @@
-"""The tests of the project. They are run by tests of duly, in a process of their own."""
+"""The tests of the project. The tests of duly run them in a separate process."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ FIRED = {"once", "once on the loop", "in transaction"}
 
 
 def tick_until(is_done: Callable[[], bool]) -> None:
-    """Let the scheduler fire until something holds: schedules come due every second."""
+    """Run the scheduler until a condition holds. Schedules are due every second."""
     until = time.monotonic() + SOON
     while not is_done():
         assert time.monotonic() < until
@@ -40,9 +40,9 @@ def groups() -> set[str]:
 
 
 class ScheduledTasks:
-    """Both kinds of test cases of Django's."""
+    """Tests for both kinds of Django test cases."""
 
-    def test_a_tick_fires_and_bodies_run(self):
+    def test_a_tick_fires_schedules_and_their_tasks_run(self):
         tick_until(lambda: groups() == FIRED)
 
         assert {run.state for run in Execution.objects.all() if "once" in run.task} == {"succeeded"}
@@ -93,7 +93,7 @@ class ScheduledTasks:
 
 
 class Inside(ScheduledTasks, TestCase):
-    """In the transaction of a test, which is rolled back."""
+    """Tests in a transaction, which is rolled back."""
 
     def test_tasks_run_and_are_undone(self):
         result = tasks.add.enqueue("inside")
@@ -114,7 +114,7 @@ class Inside(ScheduledTasks, TestCase):
 
 
 class Committed(ScheduledTasks, TransactionTestCase):
-    """In tests that commit; Django empties the tables after each of them."""
+    """Tests that commit. Django empties the tables after each of them."""
 
     def test_tables_are_empty_at_first(self):
         assert (Run.objects.count(), groups()) == (0, set())

@@ -1,4 +1,4 @@
-"""Settings of the project; the environment names its database."""
+"""Settings of the project. The environment names its database."""
 
 import os
 from typing import Any
@@ -25,7 +25,7 @@ MIDDLEWARE = [
 ]
 PERIODIC_TASKS_AUTOSTART = True
 ROOT_URLCONF = "tests.integrations.django.users.urls"
-SECRET_KEY = "of tests"  # noqa: S105 - guards nothing
+SECRET_KEY = "of tests"  # noqa: S105 - protects nothing
 TASKS = {
     "default": {"BACKEND": "duly.integrations.django.DulyBackend", "QUEUES": []},
     "immediate": {"BACKEND": f"{_TASKS}.backends.immediate.ImmediateBackend"},

@@ -16,7 +16,7 @@ def add(name: str) -> str:
 
 @task()
 def add_by_another(name: str) -> str:
-    """Return the state of a task that this one enqueues in its transaction."""
+    """Return the state of a task that this task enqueues in its transaction."""
     with transaction.atomic():
         other = add.enqueue(name)
         other.refresh()
@@ -27,7 +27,7 @@ def add_by_another(name: str) -> str:
 @task(backend="immediate")
 @exactly_once
 def add_once() -> str:
-    Group.objects.get_or_create(name="once")  # On a busy machine it comes due a second time.
+    Group.objects.get_or_create(name="once")  # On a busy machine the schedule is due a second time.
     return "once"
 
 

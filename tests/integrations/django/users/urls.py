@@ -1,4 +1,4 @@
-"""The pages of the project: one of its own, and the dashboard."""
+"""The URLs of the project: one page of its own, and the dashboard."""
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
