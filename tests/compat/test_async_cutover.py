@@ -1,4 +1,4 @@
-"""One-time tasks in the tables of the article's scheduler: duly's own runs them, each once."""
+"""One-time tasks in the tables of the article's scheduler: duly's scheduler runs each once."""
 
 import asyncio
 import enum
@@ -36,14 +36,14 @@ class Base(DeclarativeBase):
 
 
 class Kind(enum.Enum):
-    """Stored by its name, as SQLAlchemy does."""
+    """An enumeration that is stored by its name, as SQLAlchemy does."""
 
     ONCE = "once"
     CRON = "cron"
 
 
 class Status(enum.Enum):
-    """As above."""
+    """An enumeration that is stored by its name, too."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -51,7 +51,7 @@ class Status(enum.Enum):
 
 
 class ScheduledTask(Base):
-    """The columns of the article."""
+    """The table with the columns of the article."""
 
     __tablename__ = "scheduler_tasks"
 
@@ -94,7 +94,7 @@ class LeftBehind:
             connection.execute(sqlalchemy.insert(ScheduledTask), [row])
 
     def active(self) -> set[str]:
-        """Return the names of what still waits there."""
+        """Return the names of the tasks that still wait there."""
         with self._engine.connect() as connection:
             names = sqlalchemy.select(ScheduledTask.task_name).where(ScheduledTask.is_active)
             return set(connection.scalars(names))
@@ -117,7 +117,7 @@ def app(store_url):
 
 
 def run(app, body, seconds=SOON) -> None:
-    """Run an application as the article has it: started first, then given its tasks."""
+    """Run an application in the order of the article: first the start, then the tasks."""
 
     async def main() -> None:
         scheduler = AsyncScheduler(app)
@@ -131,13 +131,13 @@ def run(app, body, seconds=SOON) -> None:
 
 
 async def know(scheduler) -> None:
-    """Make the functions of this module known, as the article's lifespan does."""
+    """Register the functions of this module, as the article's lifespan does."""
     await scheduler.add_cron_task("yearly", "0 0 1 1 *", send_email_notification, args=(0, "never"))
 
 
 async def know_and_wait(scheduler, count: int = 1) -> None:
     await know(scheduler)
-    while len(sent) < count:  # noqa: ASYNC110 - a list, which several loops append to
+    while len(sent) < count:  # noqa: ASYNC110 - several loops append to the list
         await asyncio.sleep(0.02)
 
 
@@ -159,7 +159,7 @@ def test_a_one_time_task_runs_when_its_function_is_known(app, left):
     assert left.active() == set()
 
 
-def test_one_waits_for_its_time(app, left):
+def test_a_one_time_task_of_the_article_waits_for_its_time(app, left):
     at = datetime.now(UTC) + timedelta(days=1)
     left.once("mail_7", at, 7, "hello")
 
@@ -170,7 +170,7 @@ def test_one_waits_for_its_time(app, left):
     assert sent == []
 
 
-def test_one_that_came_due_during_the_cut_over_runs_at_once(app, left):
+def test_a_task_that_came_due_during_the_cut_over_runs_at_once(app, left):
     left.once("mail_7", datetime.now(UTC) - timedelta(hours=1), 7, "hello")
 
     run(app, know_and_wait)
@@ -197,7 +197,7 @@ def test_a_start_that_finds_nothing_new_moves_nothing(app, left):
         ({"once_time": datetime(2024, 1, 1, tzinfo=UTC)}, "was missed"),
     ],
 )
-def test_one_that_cannot_be_moved_stays_and_the_log_names_it_once(
+def test_a_task_that_cannot_be_moved_stays_and_the_log_names_it_once(
     app, left, caplog, columns, reason
 ):
     left.once("mail_7", datetime.now(UTC), 7, "hello", **columns)
@@ -219,7 +219,7 @@ def test_one_that_cannot_be_moved_stays_and_the_log_names_it_once(
     assert "1 rows of the async scheduler were moved to duly" in caplog.text
 
 
-def test_cron_tasks_and_those_that_have_run_are_not_moved(app, left):
+def test_cron_tasks_and_finished_tasks_are_not_moved(app, left):
     left.once("done", datetime.now(UTC), 7, "x", is_active=False, last_run_status=Status.SUCCESS)
     left.once("cron", datetime.now(UTC), 7, "x", task_type=Kind.CRON)
 
@@ -228,7 +228,7 @@ def test_cron_tasks_and_those_that_have_run_are_not_moved(app, left):
     assert app.runs.list() == []
 
 
-def test_a_registered_name_names_the_function(app, left):
+def test_a_registered_name_selects_the_function(app, left):
     left.once("greet", datetime.now(UTC), "ann", task_func="elsewhere.greet")
 
     async def greet(name: str) -> None:
@@ -282,7 +282,9 @@ asyncio.run(main())
 
 @pytest.mark.process
 @pytest.mark.parametrize("point", ["transaction.before_commit", "transaction.after_commit"])
-def test_one_that_is_killed_in_between_moves_each_once(app, left, store_url, point):
+def test_a_scheduler_that_is_killed_during_the_move_moves_each_task_once(
+    app, left, store_url, point
+):
     for number in range(3):
         left.once(f"mail_{number}", datetime.now(UTC) + timedelta(seconds=1), number, "hello")
     killed = subprocess.run(

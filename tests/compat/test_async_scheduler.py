@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def app(store_url: str):
-    """An application on a fresh store of each kind."""
+    """Yield an application on a fresh store of each kind."""
     app = Duly(store_url)
     yield app
     app.close()
@@ -48,13 +48,13 @@ def test_the_last_of_six_fields_names_seconds_as_in_croniter(app):
     assert {instant.second for instant in app.schedules.next("often", 6)} == {0, 20, 40}
 
 
-def test_an_instant_that_finds_the_last_run_live_is_skipped_as_in_the_article(harness):
-    """Its lock lets one run of a task go on, and its next run is computed when that has ended."""
+def test_an_instant_is_skipped_while_the_last_run_is_live_as_in_the_article(harness):
+    """Its lock allows one run at a time. The next run is computed when that one has ended."""
     ran: list[int] = []
 
     async def report() -> None:
         ran.append(1)
-        if len(ran) == 1:  # The body outlasts its interval.
+        if len(ran) == 1:  # The task outlasts its interval.
             harness.advance(60)
             fire_due(harness.app.store)
 
@@ -69,7 +69,7 @@ def test_an_instant_that_finds_the_last_run_live_is_skipped_as_in_the_article(ha
     assert len(ran) == 2
 
 
-def test_once_and_cron_tasks_run_on_the_applications_own_loop(app):
+def test_one_time_and_cron_tasks_run_on_the_loop_of_the_application(app):
     loops: list[object] = []
 
     async def tell(n: int) -> None:
@@ -124,7 +124,7 @@ def test_the_logs_of_an_unknown_task_are_empty(app):
 
 
 @pytest.mark.parametrize("task_type", [None, *TaskType])
-def test_listing_logs_takes_as_many_queries_whatever_the_number_of_tasks(
+def test_the_number_of_queries_for_logs_does_not_depend_on_the_number_of_tasks(
     app, monkeypatch, task_type
 ):
     scheduler = AsyncScheduler(app)
@@ -179,7 +179,9 @@ def test_logs_are_paged_newest_first(app):
 LATER = timedelta(hours=1)
 
 
-def test_a_second_one_time_task_of_a_name_that_waits_runs_too_and_is_logged(app, caplog):
+def test_a_second_one_time_task_with_the_name_of_a_waiting_task_also_runs_and_is_logged(
+    app, caplog
+):
     scheduler = AsyncScheduler(app)
     greeted: list[str] = []
 
@@ -190,7 +192,7 @@ def test_a_second_one_time_task_of_a_name_that_waits_runs_too_and_is_logged(app,
         for name in ("ann", "bob", "cid"):
             at = datetime.now(UTC) + timedelta(seconds=0.5)
             await scheduler.add_once_task("remind_7", at, note, args=(name,))
-        assert await scheduler.list_task_logs("remind_7") == [], "none of them has come due"
+        assert await scheduler.list_task_logs("remind_7") == [], "none of them is due yet"
         await scheduler.start()
         while len(greeted) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -210,7 +212,7 @@ def test_a_second_one_time_task_of_a_name_that_waits_runs_too_and_is_logged(app,
     [("replace", "is replaced", "bob"), ("keep", "is kept and this one is not added", "ann")],
 )
 @pytest.mark.stores("sqlite-wal")
-def test_a_message_that_a_caller_gives_up_is_logged(app, caplog, policy, words, kept):
+def test_a_one_time_task_that_is_replaced_or_ignored_is_logged(app, caplog, policy, words, kept):
     scheduler = AsyncScheduler(app)
     for name in ("ann", "bob"):
         at = datetime.now(UTC) + LATER
@@ -234,7 +236,7 @@ def test_a_one_time_task_leaves_the_cron_task_of_its_name_alone(app):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_cron_task_that_takes_the_place_of_a_one_time_task_is_logged(app, caplog):
+def test_a_cron_task_that_replaces_a_one_time_task_is_logged(app, caplog):
     scheduler = AsyncScheduler(app)
     asyncio.run(scheduler.add_once_task("report", datetime.now(UTC) + LATER, greet, args=("bob",)))
 
@@ -244,7 +246,7 @@ def test_a_cron_task_that_takes_the_place_of_a_one_time_task_is_logged(app, capl
     assert len([line for line in caplog.records if "is replaced" in line.message]) == 1
 
 
-def test_closures_and_bound_methods_run_under_the_names_they_were_added_with(app):
+def test_closures_and_bound_methods_run_under_their_task_names(app):
     done: list[str] = []
 
     def telling(text: str):
@@ -278,7 +280,7 @@ GREETED = ("ann", "bob")
 
 
 class Greeter:
-    """Two of them have one method, and are not the same."""
+    """Two instances have the same method, and are different tasks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -339,18 +341,18 @@ def test_only_the_owner_of_a_lock_renews_and_releases_it(app):
 
 
 def test_a_cancelled_acquire_leaves_the_lock_free(app):
-    is_asking, goes_on = threading.Event(), threading.Event()
+    is_asking, may_continue = threading.Event(), threading.Event()
 
     def hold() -> None:
         faultpoints.disarm()
         is_asking.set()
-        goes_on.wait(20)
+        may_continue.wait(20)
 
     async def main() -> None:
         acquiring = asyncio.create_task(DistributedDBLock(duly=app).acquire("task"))
         await asyncio.to_thread(is_asking.wait, 20)
         acquiring.cancel()
-        goes_on.set()
+        may_continue.set()
         with pytest.raises(asyncio.CancelledError):
             await acquiring
 
@@ -369,7 +371,7 @@ def test_four_uvicorn_processes_run_every_instant_once(store_url, tmp_path):
     with serving(store_url, log) as port:
         wait_until(lambda: _answers(port, "/"), seconds=60, what="the server answers")
         for count in (1, 2):
-            # The second reminder to the same user comes as well as the first.
+            # The second reminder to the same user is sent as well as the first.
             assert _answers(port, MAIL, method="PUT")
             wait_until(lambda: _sent(log) == count, seconds=30, what="the mail is sent")  # noqa: B023
         wait_until(
@@ -398,7 +400,7 @@ EVERY_INSTANT = ("cleanup_temp_files", "send_newsletter_or_fail")
 
 @contextmanager
 def serving(url: str, log: Path) -> Iterator[int]:
-    """Serve the example from four processes; yield the port."""
+    """Serve the example from four processes, and yield the port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -434,7 +436,7 @@ def _answers(port: int, path: str, method: str = "GET") -> bool:
         return False
 
 
-def test_what_one_process_adds_runs_in_another_and_after_a_restart(store_url):
+def test_a_task_that_one_process_adds_runs_in_another_process_after_a_restart(store_url):
     adding = Duly(store_url)
     asyncio.run(
         AsyncScheduler(adding).add_once_task(
@@ -462,4 +464,4 @@ def test_what_one_process_adds_runs_in_another_and_after_a_restart(store_url):
 
 
 def public_sibling() -> None:
-    """A function beside the others."""
+    """A public function of the module."""

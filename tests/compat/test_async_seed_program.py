@@ -1,4 +1,4 @@
-"""The article's application, moved to duly: four processes, killed, and each mail that waited."""
+"""The article's application, moved to duly: four killed processes send each waiting mail."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 @contextmanager
 def serving(url: str, log: Path) -> Iterator[None]:
-    """Serve the example from four processes, all of which are killed in the end."""
+    """Serve the example from four processes, which are all killed at the end."""
     port = free_port()
     environment = os.environ | {
         "DULY_URL": url,
@@ -44,7 +44,7 @@ def serving(url: str, log: Path) -> Iterator[None]:
         server.wait()
 
 
-def test_mails_that_waited_in_its_table_are_sent_though_all_processes_are_killed(
+def test_waiting_mails_of_the_old_table_are_sent_although_all_processes_are_killed(
     store_url, tmp_path
 ):
     log = tmp_path / "jobs.log"
@@ -64,7 +64,7 @@ def test_mails_that_waited_in_its_table_are_sent_though_all_processes_are_killed
         runs = [run for run in app.runs.list(limit=200) if "hello" in run.record.arguments]
     assert left.active() == set()
     assert len(runs) == len(USERS)
-    # A mail whose process was killed before that was on record is sent again, and no other.
+    # A mail is sent again only if its process was killed before it was recorded.
     assert mails(log).total() <= sum(run.record.claim_number for run in runs)
 
 

@@ -14,7 +14,7 @@ from duly.compat.fastapi_taskflow import ManagedBackgroundTasks, TaskManager
 
 @pytest.fixture
 def manager_of(store_url: str) -> Iterator[Callable[..., TaskManager]]:
-    """Makes managers on the store of the test, as the processes of one deployment would have."""
+    """Return a function that makes managers on the test's store, like several processes."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> TaskManager:
@@ -26,17 +26,17 @@ def manager_of(store_url: str) -> Iterator[Callable[..., TaskManager]]:
 
 @pytest.fixture
 def manager(manager_of: Callable[..., TaskManager]) -> TaskManager:
-    """A manager with the options that it has by itself."""
+    """Return a manager with the default options."""
     return manager_of(process_shutdown_timeout=1.0)
 
 
 def serving(manager: TaskManager) -> TestClient:
-    """An application that does nothing but live with its manager."""
+    """Return a client of an application that only runs its manager."""
     app = FastAPI()
     manager.init_app(app)
     return TestClient(app)
 
 
 def adding(manager: TaskManager) -> ManagedBackgroundTasks:
-    """What an endpoint would be given."""
+    """Return the task object that an endpoint would receive."""
     return ManagedBackgroundTasks(manager)

@@ -1,4 +1,4 @@
-"""Many processes of one manager: who adds tasks there, who signs in, and what became of it all."""
+"""Many processes of one manager: clients add tasks and sign in, and the outcome is judged."""
 
 import base64
 import http.client
@@ -28,7 +28,7 @@ _TOKEN = re.compile(r'name="csrf" value="([^"]+)"')
 
 
 class Answer(NamedTuple):
-    """What one of the processes said."""
+    """The answer of one of the processes."""
 
     status: int
     headers: dict[str, str]
@@ -40,15 +40,15 @@ class Answer(NamedTuple):
 
 
 class Crowd(Server):
-    """`with Crowd(…) as crowd:` uvicorn with so many processes of the application."""
+    """Uvicorn with several processes of the application: `with Crowd(…) as crowd:`."""
 
     def __init__(
         self, duly: Duly, folder: Path, *, processes: int, patience: int = 60, **variables: str
     ) -> None:
-        """Let uvicorn wait so many seconds for one that does not answer.
+        """Set how many seconds uvicorn waits for a process that does not answer.
 
-        On a busy machine one may need long. Yet for one that is killed just as it was asked uvicorn
-        waits as long, too, and replaces nobody meanwhile.
+        On a busy machine a process may need long. But uvicorn waits equally long for a process that
+        was killed during a health check, and replaces no process meanwhile.
         """
         self.notes = folder / "notes"
         self.notes.touch()
@@ -58,11 +58,11 @@ class Crowd(Server):
         super().__init__(command, folder / "server.log", duly, workers=processes, **variables)
 
     def begun(self) -> Counter[str]:
-        """Return what has begun, and how often."""
+        """Return the tasks that have begun, and how often."""
         return Counter(self.notes.read_text().splitlines())
 
     def ask(self, method: str, path: str, body: str | None = None, /, **headers: str) -> Answer:
-        """Ask over a connection of its own, so whichever process takes it."""
+        """Send a request over a new connection, so any process may take it."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with closing(connection):
             connection.request(method, path, body, {"Connection": "close", **headers})
@@ -72,7 +72,7 @@ class Crowd(Server):
 
 
 def visit(crowd: Crowd, pending: str) -> list[str]:
-    """Sign in at all processes at once, and act from another page; return what went wrong."""
+    """Sign in at all processes at once, and act from another page. Return the defects found."""
     encoded = base64.b64encode(":".join(ADMIN).encode()).decode()
     admin = {"Authorization": f"Basic {encoded}"}
     place = f"/guarded/dashboard/runs/{pending}"
@@ -112,9 +112,10 @@ def visit(crowd: Crowd, pending: str) -> list[str]:
 
 
 def judge_ticks(duly: Duly, *, lenient: bool) -> tuple[dict[str, int], list[str]]:
-    """Return how many instants each schedule had, and what was wrong with them.
+    """Return how many instants each schedule had, and the defects found in them.
 
-    Of instants that come due while nobody could look the latest runs; `lenient` allows for some.
+    If instants come due while no process can fire them, only the latest one runs. `lenient` allows
+    for such gaps.
     """
     broken, instants, made = [], {}, Counter()
     for name in SCHEDULES:
@@ -151,7 +152,7 @@ def runs_of(duly: Duly, task: str) -> list[Any]:
 
 
 class Adders:
-    """Threads that add tasks of every kind, one after the other, until they are told to stop."""
+    """Threads that add tasks of every kind, one after the other, until they are stopped."""
 
     def __init__(self, crowd: Crowd, *, count: int) -> None:
         self._crowd = crowd
@@ -159,7 +160,7 @@ class Adders:
         self._lock = threading.Lock()
         self._number = 0
         self.accepted: dict[str, str] = {}
-        """The ids that were answered, and what for."""
+        """The ids of the added tasks, and their kinds."""
         self._threads = [threading.Thread(target=self._add) for _ in range(count)]
 
     def __enter__(self) -> Self:
@@ -185,7 +186,7 @@ class Adders:
 
 
 def kill(crowd: Crowd, adders: Adders, kills: int, *, tasks: int, seconds: float) -> int:
-    """Kill processes at random moments, so many tasks being added meanwhile; return how many."""
+    """Kill processes at random moments, each after a number of added tasks. Return how many."""
     chance = random.Random(1)  # noqa: S311 - repeatable
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
@@ -207,7 +208,7 @@ def kill(crowd: Crowd, adders: Adders, kills: int, *, tasks: int, seconds: float
 def judge_tasks(
     duly: Duly, crowd: Crowd, accepted: dict[str, str]
 ) -> tuple[Counter[str], list[str]]:
-    """Return how tasks ended, by their kind, and what of it should not be."""
+    """Return how tasks ended, by their kind, and the defects found."""
     allowed = {
         "requeued": {("succeeded", None)},
         "persisted": {("succeeded", None), ("interrupted", "crashed")},

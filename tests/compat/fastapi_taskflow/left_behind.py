@@ -53,7 +53,7 @@ class LeftBehind:
             connection.execute(sqlalchemy.text(statement), list(rows) or None)
 
     def rows(self) -> list[str]:
-        """Return the keys of what still waits in the tables."""
+        """Return the keys of the rows that still wait in the tables."""
         both = """
             SELECT task_id FROM task_pending_requeue
             UNION ALL SELECT run_key FROM task_scheduled_once

@@ -1,4 +1,4 @@
-"""The example with its tasks on PostgreSQL: its own `snapshot_db` names a file of SQLite."""
+"""The example with its tasks on PostgreSQL. Its own `snapshot_db` names a file of SQLite."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from duly.integrations import taskflow
 
 
 def manager(*, snapshot_db: str, **options: Any) -> TaskManager:
-    """Return the example's manager on another store, with all else as the example says it."""
+    """Return the example's manager on another store, with the example's other options."""
     return TaskManager(snapshot_backend=PostgresBackend(os.environ["SEED_STORE"]), **options)
 
 

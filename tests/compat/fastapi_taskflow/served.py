@@ -18,20 +18,20 @@ KINDS = {
     "persisted": {"persist": True},
     "plain": {},
 }
-"""The rows of the table of what happens at a shutdown, by their options."""
+"""The rows of the shutdown table, by their options."""
 ADMIN = ("admin", "secret of ours")
 LONG = 60.0
 
 
 def wish(kind: str, which: str) -> dict[str, Any]:
-    """What a call wants besides its arguments."""
+    """Return the options of a call besides its arguments."""
     return {"tags": {"which": which}, "priority": 3, "idempotency_key": f"{kind} {which}"}
 
 
 def build(
     url: str, log: Path, *, seconds: float = 0.0, at_once: int = 1
 ) -> tuple[FastAPI, TaskManager]:
-    """Make the application; each kind of task has a queue in which one runs and others wait."""
+    """Make the application. Each kind of task has a queue that runs one task while others wait."""
     manager = TaskManager(
         duly=Duly(url),
         queues={
@@ -41,7 +41,7 @@ def build(
         },
         process_shutdown_timeout=0.2,
     )
-    # So that who recovers on another connection need not wait for long.
+    # Shortens the wait of a process that recovers runs on another connection.
     manager._worker |= {"lease": 3.0, "beat": 1.0}
 
     def note(line: str) -> None:
@@ -69,7 +69,7 @@ def build(
 
     @app.middleware("http")
     async def sign(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Tell which process has answered."""
+        """Add the id of the process that answers."""
         response = await answer(request)
         response.headers["X-Process"] = str(os.getpid())
         return response
@@ -100,7 +100,7 @@ def build(
 
 
 def tick() -> None:
-    """Come due by two schedules, each of every second."""
+    """Run on two schedules, each of every second."""
 
 
 def add_schedules(manager: TaskManager) -> None:

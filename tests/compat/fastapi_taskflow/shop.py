@@ -1,4 +1,4 @@
-"""Tasks at the top of a module, as those that run in processes must be."""
+"""Tasks at the top level of a module, as required for tasks that run in processes."""
 
 import os
 import time
@@ -13,7 +13,7 @@ manager = TaskManager(
 
 @manager.task(executor="process", persist=True)
 def render(page: int) -> tuple[int, float, float]:
-    """Say in which process it ran, and when."""
+    """Return the id of the process, and the times of the start and the end."""
     began = time.time()
     task_log(f"page {page}")
     time.sleep(0.05)

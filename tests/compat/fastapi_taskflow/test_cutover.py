@@ -1,4 +1,4 @@
-"""What fastapi-taskflow left in its tables: a manager that starts moves each row to duly, once."""
+"""The tables of fastapi-taskflow: a manager that starts moves each row to duly, once."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ def left(store_url):
 
 @pytest.fixture
 def ran():
-    """What the tasks of the test were called with."""
+    """Return a list of the arguments of the test's task."""
     return []
 
 
@@ -73,7 +73,7 @@ def test_a_start_that_finds_nothing_new_moves_nothing(manager, left, ran):
     assert len(manager.duly.runs.list()) == 1
 
 
-def test_one_that_succeeded_before_the_stop_does_not_run_again(manager, left, ran):
+def test_a_pending_task_that_succeeded_before_the_stop_does_not_run_again(manager, left, ran):
     left.pending("sync_inventory", [1], status="success")
     left.pending("sync_inventory", [2], status="interrupted")
 
@@ -84,7 +84,7 @@ def test_one_that_succeeded_before_the_stop_does_not_run_again(manager, left, ra
     assert left.rows() == []
 
 
-def test_a_one_time_task_waits_for_its_time_with_all_that_was_said_of_it(manager, left):
+def test_a_one_time_task_keeps_its_options_and_waits_for_its_time(manager, left):
     at = datetime.now(UTC) + timedelta(days=3)
     left.scheduled("mail-7", "sync_inventory", at, [7], priority=4, key="k", tags={"who": "ann"})
 
@@ -101,7 +101,7 @@ def test_a_one_time_task_waits_for_its_time_with_all_that_was_said_of_it(manager
     assert left.rows() == []
 
 
-def test_one_whose_time_has_passed_runs_at_once(manager, left, ran):
+def test_a_one_time_task_whose_time_has_passed_runs_at_once(manager, left, ran):
     left.scheduled("late", "sync_inventory", datetime.now(UTC) - timedelta(hours=1), [7])
 
     with serving(manager):
@@ -110,7 +110,9 @@ def test_one_whose_time_has_passed_runs_at_once(manager, left, ran):
     assert ran == [(7, "")]
 
 
-def test_what_was_scheduled_since_under_the_same_key_counts(manager, left, ran):
+def test_a_task_that_was_scheduled_later_under_the_same_key_replaces_the_old_row(
+    manager, left, ran
+):
     soon, late = (datetime.now(UTC) + timedelta(days=days) for days in (1, 2))
     with serving(manager) as client:
         schedule = lambda: manager.schedule_once(  # noqa: E731 - called on the loop
@@ -153,7 +155,7 @@ def test_a_row_that_cannot_be_moved_stays_and_the_log_names_it(
 
 
 @pytest.mark.parametrize("tags", ["{", "[" * 100_000], ids=["cut off", "nested"])
-def test_a_row_that_cannot_be_read_keeps_no_application_from_starting(manager, left, ran, tags):
+def test_a_row_that_cannot_be_read_does_not_prevent_the_start(manager, left, ran, tags):
     left.scheduled("odd", "sync_inventory", datetime.now(UTC), [1])
     left.execute("UPDATE task_scheduled_once SET tags_json = :tags", [{"tags": tags}])
     left.pending("sync_inventory", [9])
@@ -165,7 +167,7 @@ def test_a_row_that_cannot_be_read_keeps_no_application_from_starting(manager, l
     assert ran == [(9, "")]
 
 
-def test_one_whose_key_belongs_to_a_run_that_failed_stays(manager, left, ran):
+def test_a_row_whose_key_belongs_to_a_cancelled_run_stays(manager, left, ran):
     with serving(manager):
         task = manager.duly.registry.get("sync_inventory")
         bound = Task(manager.duly, task).using(key="monthly", delay=3600)
@@ -180,7 +182,7 @@ def test_one_whose_key_belongs_to_a_run_that_failed_stays(manager, left, ran):
     assert ran == []
 
 
-def test_one_that_stayed_is_moved_once_its_task_is_there(manager_of, left, ran):
+def test_a_row_that_stayed_is_moved_once_its_task_is_registered(manager_of, left, ran):
     left.pending("renamed", [1])
     with serving(manager_of()):
         assert len(left.rows()) == 1
@@ -197,7 +199,7 @@ def test_one_that_stayed_is_moved_once_its_task_is_there(manager_of, left, ran):
 
 
 def test_pickled_arguments_are_never_read(manager, left, ran, caplog):
-    task_id = left.pending("sync_inventory", [], token="gAAAA")  # noqa: S106 - of nobody
+    task_id = left.pending("sync_inventory", [], token="gAAAA")  # noqa: S106 - not a real one
 
     with serving(manager):
         pass
@@ -206,7 +208,7 @@ def test_pickled_arguments_are_never_read(manager, left, ran, caplog):
     assert "unpickles nothing" in caplog.text
 
 
-def test_a_table_of_the_same_name_that_is_something_else_is_left_alone(manager, left, store_url):
+def test_an_unrelated_table_of_the_same_name_is_not_changed(manager, left, store_url):
     left.execute("DROP TABLE task_pending_requeue")
     left.execute("CREATE TABLE task_pending_requeue (task_id text, something text)")
     left.execute("INSERT INTO task_pending_requeue VALUES ('a', 'b')")
@@ -217,7 +219,7 @@ def test_a_table_of_the_same_name_that_is_something_else_is_left_alone(manager, 
     assert left.rows() == ["a"]
 
 
-def test_tables_of_an_earlier_version_have_no_queue(manager, left, ran):
+def test_tables_of_a_version_without_queues_are_moved(manager, left, ran):
     left.execute("ALTER TABLE task_pending_requeue DROP COLUMN queue")
     left.pending("sync_inventory", [1], queue=None)
 
@@ -271,7 +273,9 @@ asyncio.run(manager.startup())
 
 @pytest.mark.process
 @pytest.mark.parametrize("point", ["transaction.before_commit", "transaction.after_commit"])
-def test_one_that_is_killed_in_between_moves_each_row_once(manager, left, ran, store_url, point):
+def test_a_manager_that_is_killed_during_the_move_moves_each_row_once(
+    manager, left, ran, store_url, point
+):
     count = 3
     for number in range(count):
         left.pending("sync_inventory", [number])
@@ -291,7 +295,7 @@ def test_one_that_is_killed_in_between_moves_each_row_once(manager, left, ran, s
 
 
 @pytest.mark.stores("postgres")
-def test_a_table_that_another_role_has_planted_is_not_read(manager, left, ran, store_url):
+def test_a_table_that_another_role_owns_is_not_read(manager, left, ran, store_url):
     left.pending("sync_inventory", [1])
     role = f"stranger_{uuid4().hex}"
     left.execute(f"CREATE ROLE {role}")
@@ -306,7 +310,7 @@ def test_a_table_that_another_role_has_planted_is_not_read(manager, left, ran, s
     assert ran == []
 
 
-def test_all_of_many_are_moved(manager, left, ran):
+def test_rows_of_several_batches_are_all_moved(manager, left, ran):
     count = 450  # More than two batches.
     left.execute(
         "INSERT INTO task_pending_requeue (task_id, func_name, args_json)"

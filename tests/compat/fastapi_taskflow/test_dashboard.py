@@ -1,4 +1,4 @@
-"""The dashboard that `TaskAdmin` has beside its routes."""
+"""The dashboard that `TaskAdmin` serves with its routes."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ def client_of(manager, **options) -> TestClient:
 
 
 def failed(manager) -> str:
-    """Have a task fail, and return its id."""
+    """Run a task that fails. Return its id."""
 
     @manager.task(name="shop.send")
     def send(address: str) -> None:
@@ -39,7 +39,7 @@ def failed(manager) -> str:
     return task_id
 
 
-def test_it_shows_tasks_and_whoever_may_act_acts_by_name(manager):
+def test_the_dashboard_shows_tasks_and_audits_operator_actions_by_name(manager):
     with client_of(manager, auth=ADMIN, title="Our tasks") as client:
         task_id = failed(manager)
         assert client.get("/tasks/dashboard/").status_code == 401
@@ -69,7 +69,7 @@ def test_it_shows_tasks_and_whoever_may_act_acts_by_name(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_dependency_of_ones_own_decides_and_arguments_are_shown_if_asked_for(manager):
+def test_a_custom_auth_dependency_guards_the_dashboard_and_arguments_can_be_shown(manager):
     def token(x_token: str = Header("")) -> str:
         if x_token != "good":  # noqa: S105
             raise HTTPException(403)
@@ -84,7 +84,7 @@ def test_a_dependency_of_ones_own_decides_and_arguments_are_shown_if_asked_for(m
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_under_a_prefix_its_pages_lead_to_each_other(manager):
+def test_the_links_of_the_dashboard_work_under_a_prefix(manager):
     outer = FastAPI()
     outer.mount("/api", served(manager))
 
@@ -95,7 +95,7 @@ def test_under_a_prefix_its_pages_lead_to_each_other(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_without_its_packages_it_says_what_to_install(manager, monkeypatch):
+def test_the_dashboard_names_its_missing_packages(manager, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("duly.dashboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)

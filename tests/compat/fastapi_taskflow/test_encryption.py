@@ -1,4 +1,4 @@
-"""With a key, nothing that is stored of a call can be read without it."""
+"""With a key, no stored data of a call can be read without that key."""
 
 import sqlite3
 import sys
@@ -15,7 +15,7 @@ from tests.servers.processes import wait_until
 
 SOON = 20.0
 KEY = Fernet.generate_key()
-SECRET = "hunter2"  # noqa: S105 - what must be found nowhere
+SECRET = "hunter2"  # noqa: S105 - must not be found anywhere
 
 
 def define(manager: TaskManager, *, fails: bool = False):
@@ -65,7 +65,7 @@ def test_a_retry_has_the_same_arguments_or_others(manager_of):
     assert [attempt.generation for attempt in run.attempts()] == [1, 2, 3]
 
 
-def test_with_another_key_it_fails_and_runs_once_its_key_is_back(manager_of):
+def test_a_task_fails_under_another_key_and_runs_once_its_key_is_back(manager_of):
     right, wrong, none = (
         manager_of(encrypt_args_key=key) for key in (KEY.decode(), Fernet.generate_key(), None)
     )
@@ -87,7 +87,7 @@ def test_with_another_key_it_fails_and_runs_once_its_key_is_back(manager_of):
         assert right.duly.runs.retry(task_id).result(timeout=SOON) == SECRET[::-1]
 
 
-def test_what_was_stored_before_there_was_a_key_still_runs(manager_of):
+def test_a_task_that_was_stored_before_encryption_still_runs(manager_of):
     plain, sealed = manager_of(), manager_of(encrypt_args_key=KEY)
     login = define(plain)
     with serving(plain):
@@ -102,7 +102,7 @@ def test_what_was_stored_before_there_was_a_key_still_runs(manager_of):
 
 @pytest.mark.stores("sqlite-wal")
 def test_the_file_holds_no_trace_of_a_secret(manager_of, tmp_path):
-    """S10: nor its guessable hash."""
+    """S10: nor a guessable hash of it."""
     manager = manager_of(encrypt_args_key=KEY)
     login = define(manager)
     with serving(manager):
@@ -145,7 +145,7 @@ def test_steps_and_errors_leave_no_trace_of_a_secret(manager_of, tmp_path):
     assert SECRET[::-1] not in dump
 
 
-def test_what_a_person_says_that_a_step_returned_is_encrypted_too(manager_of):
+def test_the_result_of_a_step_that_an_operator_resolves_is_encrypted(manager_of):
     manager = manager_of(encrypt_args_key=KEY)
 
     @manager.task(name="login", persist=True, requeue_on_interrupt=True)
@@ -168,7 +168,7 @@ def test_what_a_person_says_that_a_step_returned_is_encrypted_too(manager_of):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_schedule_looks_the_same_at_every_start(manager_of):
+def test_the_version_of_a_schedule_does_not_change_at_the_next_start(manager_of):
     versions = []
     for _ in range(2):
         manager = manager_of(encrypt_args_key=KEY)
@@ -182,7 +182,7 @@ def test_a_schedule_looks_the_same_at_every_start(manager_of):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_key_that_is_none_or_a_package_that_is_missing_is_said(monkeypatch):
+def test_an_invalid_key_or_a_missing_package_is_an_error(monkeypatch):
     with pytest.raises(BadOption, match="generate_key"):
         TaskManager(encrypt_args_key="too short")
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)

@@ -1,4 +1,4 @@
-"""Managers whose applications start or end otherwise than they should."""
+"""Managers whose applications do not start or end normally."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ from duly.compat.fastapi_taskflow.enqueue import ManagerNotStarted
 from tests.compat.fastapi_taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.stores("sqlite-wal")  # No matter of the store's.
+pytestmark = pytest.mark.stores("sqlite-wal")  # The behaviour does not depend on the store.
 
 SOON = 20.0
 
@@ -32,16 +32,16 @@ def lifespan_of(manager: TaskManager, inner=None):
     return app.router.lifespan_context(app)
 
 
-def test_a_forced_exit_waits_for_no_grace(manager_of):
-    """As when uvicorn gets a second SIGINT: the loop ends under the application."""
+def test_a_forced_exit_does_not_wait_for_the_grace_period(manager_of):
+    """As after a second SIGINT to uvicorn: the loop ends while the application runs."""
     manager = manager_of(process_shutdown_timeout=600.0)
     manager._worker |= {"lease": 1.5, "beat": 0.5}
-    began, goes_on = threading.Event(), threading.Event()
+    began, may_continue = threading.Event(), threading.Event()
 
     @manager.task(name="stubborn", persist=True, requeue_on_interrupt=True)
     def stubborn() -> None:
         began.set()
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
 
     async def serve(started: asyncio.Event) -> None:
         async with lifespan_of(manager):
@@ -61,13 +61,13 @@ def test_a_forced_exit_waits_for_no_grace(manager_of):
         asyncio.run(main())
         took = time.monotonic() - before
     finally:
-        goes_on.set()
+        may_continue.set()
 
     assert took < SOON / 2
     wait_until(lambda: live_workers(manager) == [], seconds=SOON, what="the worker has ended")
 
 
-def test_an_own_lifespan_that_fails_at_the_start_leaves_nothing_and_the_next_start_works(manager):
+def test_an_application_whose_lifespan_failed_at_the_start_can_be_started_again(manager):
     fails = [True, False]
 
     @manager.task(name="one")
@@ -93,7 +93,7 @@ def test_an_own_lifespan_that_fails_at_the_start_leaves_nothing_and_the_next_sta
 
 
 def test_a_startup_that_is_cancelled_midway_leaves_no_worker(manager):
-    is_starting, goes_on = threading.Event(), threading.Event()
+    is_starting, may_continue = threading.Event(), threading.Event()
 
     @manager.task(name="one")
     def one() -> int:
@@ -102,7 +102,7 @@ def test_a_startup_that_is_cancelled_midway_leaves_no_worker(manager):
     def hold() -> None:
         faultpoints.disarm()
         is_starting.set()
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
 
     async def main() -> None:
         starting = asyncio.create_task(manager.startup())
@@ -110,7 +110,7 @@ def test_a_startup_that_is_cancelled_midway_leaves_no_worker(manager):
         starting.cancel()
         with suppress(asyncio.CancelledError):
             await starting
-        goes_on.set()
+        may_continue.set()
 
     manager.duly.runs.list()
     faultpoints.arm("operate.before_write", hold)
@@ -126,8 +126,8 @@ def test_a_startup_that_is_cancelled_midway_leaves_no_worker(manager):
         assert manager.duly.runs.get(task_id).result(timeout=SOON) == 1
 
 
-def test_tasks_are_added_though_bodies_keep_the_threads_of_the_loop_busy(manager):
-    goes_on = threading.Event()
+def test_tasks_can_be_added_while_all_threads_of_the_loop_are_busy(manager):
+    may_continue = threading.Event()
 
     @manager.task(name="one")
     async def one() -> int:
@@ -137,20 +137,20 @@ def test_tasks_are_added_though_bodies_keep_the_threads_of_the_loop_busy(manager
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
         async with lifespan_of(manager):
-            busy = asyncio.create_task(asyncio.to_thread(goes_on.wait, SOON))
+            busy = asyncio.create_task(asyncio.to_thread(may_continue.wait, SOON))
             await asyncio.sleep(0)
             tasks = ManagedBackgroundTasks(manager)
             try:
                 return await asyncio.wait_for(tasks.aadd_task(one), SOON / 4)
             finally:
-                goes_on.set()
+                may_continue.set()
                 await busy
 
     assert manager.duly.runs.get(asyncio.run(main())).record.task.endswith("one")
 
 
-def test_a_request_that_is_cancelled_as_it_adds_leaves_a_whole_task_or_none(manager):
-    is_adding, goes_on = threading.Event(), threading.Event()
+def test_a_request_that_is_cancelled_while_it_adds_leaves_a_complete_task_or_none(manager):
+    is_adding, may_continue = threading.Event(), threading.Event()
 
     @manager.task(name="one")
     async def one() -> int:
@@ -159,7 +159,7 @@ def test_a_request_that_is_cancelled_as_it_adds_leaves_a_whole_task_or_none(mana
     def hold() -> None:
         faultpoints.disarm()
         is_adding.set()
-        goes_on.wait(SOON)
+        may_continue.wait(SOON)
 
     async def main() -> None:
         async with lifespan_of(manager):
@@ -171,7 +171,7 @@ def test_a_request_that_is_cancelled_as_it_adds_leaves_a_whole_task_or_none(mana
             adding_one.cancel()
             with suppress(asyncio.CancelledError):
                 await adding_one
-            goes_on.set()
+            may_continue.set()
             task_id = await ManagedBackgroundTasks(manager).aadd_task(one, idempotency_key="k")
             run = manager.duly.runs.get(task_id)
             assert await asyncio.to_thread(run.result, timeout=SOON) == 1

@@ -1,4 +1,4 @@
-"""The snippets of seed 003, as they stand in the example, do what they say."""
+"""The snippets of seed 003 work as they are in the example."""
 
 import sqlite3
 from contextlib import closing
@@ -13,7 +13,7 @@ from tests.servers.processes import wait_until
 @pytest.mark.stores("sqlite-wal")
 def test_the_snippets_run_with_only_the_import_changed(store_url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    from examples import taskflow_app as shop  # noqa: PLC0415 - it opens files where it is
+    from examples import taskflow_app as shop  # noqa: PLC0415 - opens files
 
     with TestClient(shop.app) as client:
         ids = [client.post("/signup/7").json()["task_id"], *client.post("/nightly/4").json()]
@@ -34,8 +34,8 @@ def test_the_snippets_run_with_only_the_import_changed(store_url, tmp_path, monk
 
 
 @pytest.mark.process
-def test_they_outlive_a_uvicorn_process_that_is_killed(tmp_path):
-    """What was interrupted and must not run twice is to be seen; the rest has run."""
+def test_the_tasks_of_the_snippets_survive_a_killed_uvicorn_process(tmp_path):
+    """A task that was interrupted and must not run twice is listed. All other tasks have run."""
     served = ("examples.taskflow_app:app", tmp_path)
     with uvicorn(*served, SHOP_DB="shop.db") as (server, port):
         ids = [each for product in range(5) for each in ask(port, f"/nightly/{product}", "POST")]

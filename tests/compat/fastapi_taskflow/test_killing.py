@@ -1,4 +1,4 @@
-"""Several uvicorn processes of one manager: stopped, killed, signed in to, due every second."""
+"""Several uvicorn processes of one manager: stopped, killed, signed in to, with schedules."""
 
 import os
 import time
@@ -39,7 +39,7 @@ def duly(store_url):
 
 
 def check(scenario: str, where: str, document: dict) -> None:
-    """Keep what came of a scenario, and look at it."""
+    """Save the outcome of a scenario, and check it."""
     keep(scenario, where, document, "fastapi", "uvicorn")
     assert document["broken"] == []
 
@@ -53,8 +53,8 @@ def pause_ticks(duly: Duly) -> None:
         duly.schedules.pause(schedule.name)
 
 
-def test_what_waits_in_processes_that_are_stopped_is_recovered(duly, store_kind, tmp_path):
-    """T2, T15 and T20: each process runs one, the rest waits, all are stopped at once."""
+def test_waiting_tasks_of_stopped_processes_are_recovered(duly, store_kind, tmp_path):
+    """T2, T15 and T20: each process runs one task, others wait, and all processes are stopped."""
     with Crowd(duly, tmp_path, processes=PROCESSES) as crowd:
         crowd.wait_until_all_serve()
         ids = [crowd.post(f"/add/requeued-loop/{number}") for number in range(PROCESSES + PENDING)]

@@ -1,4 +1,4 @@
-"""A process that others have called dead though it lives: what it accepts is not to end with it."""
+"""A live process that others have declared dead: the tasks that it accepts must not be lost."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ SOON = 20.0
 LEASE = {"lease": 0.9, "beat": 0.3}
 
 pytestmark = pytest.mark.stores("postgres")
-"""On SQLite all are on one machine, and know for certain who lives."""
+"""On SQLite all processes are on one machine, where a live process is always recognized."""
 
 
 @pytest.fixture
 def pair(manager_of) -> Iterator[tuple[TaskManager, TaskManager]]:
-    """Two managers that serve, as on two machines."""
+    """Yield two running managers, as on two machines."""
     first, second = manager_of(), manager_of()
     for manager in (first, second):
         manager._worker |= LEASE
@@ -36,14 +36,14 @@ def pair(manager_of) -> Iterator[tuple[TaskManager, TaskManager]]:
 
 
 @contextmanager
-def called_dead(victim: TaskManager, other: TaskManager) -> Iterator[None]:
-    """Keep a process from saying that it lives, until others believe that it does not."""
+def declared_dead(victim: TaskManager, other: TaskManager) -> Iterator[None]:
+    """Block the heartbeats of a process until others consider it dead."""
     worker = victim._serving.worker
-    before, goes_on = worker.worker_id, threading.Event()
+    before, may_continue = worker.worker_id, threading.Event()
 
     def hold() -> None:
         if threading.current_thread() is worker._keepalive._thread:
-            goes_on.wait(SOON)
+            may_continue.wait(SOON)
 
     faultpoints.arm("beat.before_write", hold)
     try:
@@ -55,10 +55,10 @@ def called_dead(victim: TaskManager, other: TaskManager) -> Iterator[None]:
         yield
     finally:
         faultpoints.disarm()
-        goes_on.set()
+        may_continue.set()
 
 
-def test_what_it_accepts_then_bears_its_next_name(pair):
+def test_a_task_accepted_after_a_lost_lease_belongs_to_the_new_worker_id(pair):
     first, second = pair
     ran = []
 
@@ -69,7 +69,7 @@ def test_what_it_accepts_then_bears_its_next_name(pair):
     before = first._serving.worker.worker_id
     first.duly.queues.pause("default")
     with ThreadPoolExecutor(1) as pool:
-        with called_dead(first, second):
+        with declared_dead(first, second):
             accepted: Future[str] = pool.submit(adding(first).add_task, one)
             with pytest.raises(TimeoutError):
                 accepted.result(timeout=0.1)
@@ -77,40 +77,40 @@ def test_what_it_accepts_then_bears_its_next_name(pair):
 
     accepter = AcceptingProcess.read(json.loads(run.record.tags)[ACCEPTER_TAG])
     assert accepter.worker_id != before
-    # And another machine sees that it lives.
+    # Another machine sees that it is alive.
     assert not accepter._replace(place="other-boot/pid:[1]").is_gone(second.duly.store)
     first.duly.queues.resume("default")
     run.result(timeout=SOON)
     assert ran == [1]
 
 
-def test_what_belongs_to_no_process_is_accepted_all_the_same(pair):
+def test_a_persisted_task_is_accepted_without_a_lease(pair):
     first, second = pair
 
     @first.task(name="one", persist=True)
     def one() -> int:
         return 1
 
-    with called_dead(first, second):
+    with declared_dead(first, second):
         task_id = adding(first).add_task(one)
     assert first.duly.runs.get(task_id).result(timeout=SOON) == 1
 
 
-def test_one_that_finds_no_way_back_says_so_and_accepts_nothing(pair, monkeypatch):
+def test_a_process_that_cannot_renew_its_lease_raises_and_accepts_nothing(pair, monkeypatch):
     first, second = pair
 
     @first.task(name="one")
     def one() -> None: ...
 
     monkeypatch.setattr(enqueue, "ADDING_LEASE_SECONDS", 0.1)
-    with called_dead(first, second), pytest.raises(StoreUnavailable, match="not accepted"):
+    with declared_dead(first, second), pytest.raises(StoreUnavailable, match="not accepted"):
         adding(first).add_task(one)
 
     assert first.duly.runs.list() == []
 
 
 @pytest.mark.timing
-def test_an_event_loop_waits_for_none_of_that(pair):
+def test_an_event_loop_is_not_blocked_while_the_lease_is_lost(pair):
     first, second = pair
 
     @first.task(name="one")
@@ -119,7 +119,7 @@ def test_an_event_loop_waits_for_none_of_that(pair):
     async def endpoint() -> None:
         adding(first).add_task(one)
 
-    with called_dead(first, second):
+    with declared_dead(first, second):
         began = monotonic()
         with pytest.raises(StoreUnavailable, match="await aadd_task"):
             asyncio.run(endpoint())
@@ -127,8 +127,8 @@ def test_an_event_loop_waits_for_none_of_that(pair):
     assert first.duly.runs.list() == []
 
 
-def test_one_whose_worker_has_ended_accepts_nothing(pair):
-    """As in the moment between the end of the worker and that of its application."""
+def test_a_process_whose_worker_has_ended_accepts_nothing(pair):
+    """As in the moment between the end of the worker and the end of its application."""
     first, _ = pair
 
     @first.task(name="one")

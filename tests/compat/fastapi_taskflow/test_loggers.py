@@ -1,4 +1,4 @@
-"""Observers hear of lines and of lives, in order, and harm nothing."""
+"""Observers receive log lines and lifecycle events in order, and cannot harm tasks."""
 
 import asyncio
 import re
@@ -24,8 +24,8 @@ from tests.servers.processes import wait_until
 SOON = 20.0
 
 
-def test_observers_hear_of_lines_and_lives(manager_of):
-    """On threads and on the loop, of tries that fail and of the last one."""
+def test_observers_receive_log_lines_and_lifecycle_events(manager_of):
+    """On threads and on the loop, for attempts that fail and for the last one."""
 
     class Broken(TaskObserver):
         async def on_lifecycle(self, event):
@@ -73,7 +73,7 @@ def test_observers_hear_of_lines_and_lives(manager_of):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_log_file_has_a_line_for_each(manager_of, tmp_path, capsys):
+def test_a_log_file_has_a_line_for_each_event(manager_of, tmp_path, capsys):
     file = tmp_path / "tasks.log"
     manager = manager_of(
         log_file=str(file), log_file_mode="watched", log_lifecycle=True, loggers=[StdoutLogger()]
@@ -98,7 +98,7 @@ def test_a_log_file_has_a_line_for_each(manager_of, tmp_path, capsys):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_log_file_is_there_before_its_first_line(manager_of, tmp_path):
+def test_a_log_file_exists_before_its_first_line(manager_of, tmp_path):
     manager_of(log_file=str(tmp_path / "rotated.log"))
     FileLogger(str(tmp_path / "watched.log"), mode="watched")
 
@@ -107,13 +107,13 @@ def test_a_log_file_is_there_before_its_first_line(manager_of, tmp_path):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_word_on_the_log_file_is_none_on_other_observers(manager_of):
+def test_an_option_of_the_log_file_does_not_affect_other_observers(manager_of):
     assert manager_of(log_lifecycle=True).logger is None
     assert isinstance(manager_of(log_lifecycle=True, loggers=[StdoutLogger()]).logger, LoggerChain)
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_an_observer_cannot_be_is_refused(manager_of):
+def test_invalid_observer_options_are_refused(manager_of):
     with pytest.raises(BadOption, match="min_level"):
         TaskObserver("loud")
     with pytest.raises(BadOption, match="mode"):
@@ -124,8 +124,8 @@ def test_what_an_observer_cannot_be_is_refused(manager_of):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_two_functions_of_one_identity_are_told_apart_when_observed_too(manager_of):
-    """T6: they are wrapped, and the wrapper has but one place."""
+def test_two_observed_functions_with_one_name_are_refused(manager_of):
+    """T6: observed functions are wrapped, and all wrappers are defined at the same place."""
     from duly.errors import DuplicateTask  # noqa: PLC0415
 
     manager = manager_of(loggers=[InMemoryLogger()])
@@ -143,15 +143,15 @@ def test_two_functions_of_one_identity_are_told_apart_when_observed_too(manager_
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
-    """As after a second Ctrl-C, which no shutdown follows: a thread is still inside its body."""
+def test_a_closed_event_loop_with_its_observers_harms_no_task(manager_of):
+    """As after a second Ctrl-C, without a shutdown: a thread still runs its task."""
     manager = manager_of(loggers=[InMemoryLogger()], process_shutdown_timeout=SOON)
-    has_begun, goes_on = threading.Event(), threading.Event()
+    has_begun, may_continue = threading.Event(), threading.Event()
 
     @manager.task(name="work")
     def work() -> str:
         has_begun.set()
-        assert goes_on.wait(SOON)
+        assert may_continue.wait(SOON)
         task_log("still here")
         return "done"
 
@@ -163,18 +163,18 @@ def test_a_loop_that_is_gone_with_its_observers_harms_no_task(manager_of):
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    goes_on.set()
+    may_continue.set()
 
     assert manager.duly.runs.get(task_id).result(timeout=SOON) == "done"
     worker = manager._serving.worker
     wait_until(lambda: worker.worker_id is None, seconds=SOON, what="the worker stops itself")
     for thread in threading.enumerate():
         if thread.name == "duly-stop":
-            thread.join(SOON)  # It still says good-bye, for which the store must be open.
+            thread.join(SOON)  # The worker still unregisters, which needs an open store.
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending(
+def test_an_observer_that_never_returns_does_not_prevent_the_application_from_ending(
     manager_of, monkeypatch, caplog
 ):
     class Stuck(TaskObserver):
@@ -210,7 +210,7 @@ def test_an_observer_that_never_returns_does_not_keep_an_application_from_ending
 
 @pytest.mark.stores("sqlite-wal")
 def test_observers_are_closed_when_the_loop_ends_under_them(manager_of, monkeypatch):
-    """Also if more has been said than they were told."""
+    """Also if there are more lines than they have received."""
 
     class Slow(TaskObserver):
         closed = False

@@ -1,4 +1,4 @@
-"""T20: `GET /tasks` takes no longer, and no more memory, whatever the history holds."""
+"""T20: the time and memory of `GET /tasks` do not depend on the size of the history."""
 
 import sqlite3
 from contextlib import closing
@@ -39,13 +39,13 @@ QUERIES = (
 
 
 def define(manager) -> None:
-    """Know the tasks that are in the history."""
+    """Register the tasks that are in the history."""
     for name in ("rare", "task_10"):
         manager.task(name=f"shop:{name}")(lambda **_arguments: None)
 
 
 def client_of(manager) -> TestClient:
-    """A client of an application that is not started: nothing runs beside what it asks for."""
+    """Return a client of an application that is not started, so nothing else runs."""
     app = FastAPI()
     TaskAdmin(app, manager)
     return TestClient(app, base_url="http://localhost")
@@ -65,7 +65,7 @@ def follow(client: TestClient, **query) -> list[str]:
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_page_is_no_more_work_whatever_the_history_holds(manager, monkeypatch, query):
+def test_the_cost_of_a_page_does_not_depend_on_the_history(manager, monkeypatch, query):
     @manager.task(name="shop:other")
     def other() -> None: ...
 
@@ -91,7 +91,7 @@ def test_a_page_is_no_more_work_whatever_the_history_holds(manager, monkeypatch,
     assert costs[1] <= 1.5 * costs[0]
 
 
-def test_what_is_rare_is_found_page_by_page_and_once(manager, monkeypatch):
+def test_rare_tasks_are_found_page_by_page_without_duplicates(manager, monkeypatch):
     first = manager.task(name="shop.first:send")(lambda: None)
     second = manager.task(name="shop.second:send")(lambda: None)
     other = manager.task(name="shop:other")(lambda: None)
@@ -121,7 +121,7 @@ def test_what_is_rare_is_found_page_by_page_and_once(manager, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_of_a_million_tasks_every_page_is_there_within_200_ms(manager, store_url, store_kind):
+def test_every_page_of_a_million_tasks_is_served_within_200_ms(manager, store_url, store_kind):
     define(manager)
     fill_a_million(store_url, manager.duly.store.now())
     client = client_of(manager)
@@ -156,7 +156,7 @@ def seconds(client: TestClient, address: str) -> float:
 
 
 def resident() -> float:
-    """Return how much memory this process has, in megabytes."""
+    """Return the memory of this process, in megabytes."""
     (line,) = [
         line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line
     ]

@@ -1,4 +1,4 @@
-"""Every name that users of fastapi-taskflow import is there, or says what became of it."""
+"""Every name that users of fastapi-taskflow import exists, or the error names its replacement."""
 
 import importlib
 import subprocess
@@ -43,7 +43,7 @@ stacktrace idempotency_key tags encrypted_payload source priority executor queue
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_names_and_methods_are_there(manager):
+def test_the_names_and_methods_of_fastapi_taskflow_exist(manager):
     @manager.task(name="one")
     def one() -> None: ...
 
@@ -65,7 +65,7 @@ def test_the_names_and_methods_are_there(manager):
         ("TaskExecutionContext", "get_task_context"),
     ],
 )
-def test_a_name_that_is_not_needed_says_so_to_who_imports_it(name, instead):
+def test_the_import_error_of_a_removed_name_names_its_replacement(name, instead):
     done = subprocess.run(
         [sys.executable, "-c", f"from duly.compat.fastapi_taskflow import {name}"],
         capture_output=True,
@@ -105,7 +105,7 @@ def test_a_record_has_the_arguments(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_record_of_encrypted_arguments_has_their_token(manager_of):
+def test_a_record_of_encrypted_arguments_contains_their_token(manager_of):
     manager = manager_of(encrypt_args_key=Fernet.generate_key())
 
     @manager.task(name="send")
@@ -133,13 +133,13 @@ def test_a_record_of_encrypted_arguments_has_their_token(manager_of):
         ("registry_heartbeat", [None]),
     ],
 )
-def test_a_manager_refuses_at_once_what_cannot_work(option, values):
+def test_a_manager_refuses_impossible_options_at_once(option, values):
     for value in values:
         with pytest.raises(BadOption, match=option):
             TaskManager(**{option: value})
 
 
-def test_backends_and_observers_refuse_at_once_what_cannot_work():
+def test_backends_and_observers_refuse_impossible_options_at_once():
     for url in ("sqlite:///tasks.db", "mysql://host/tasks", "tasks.db", "", None):
         with pytest.raises(BadOption, match="postgresql://"):
             PostgresBackend(url)
@@ -157,7 +157,7 @@ def test_backends_and_observers_refuse_at_once_what_cannot_work():
 
 
 def _application(manager: TaskManager, factor: int) -> FastAPI:
-    """An application factory, as users of fastapi-taskflow write them."""
+    """Make an application in a factory, as users of fastapi-taskflow do."""
     app = FastAPI()
     manager.init_app(app)
 
@@ -181,7 +181,7 @@ def test_a_task_inside_an_application_factory_needs_no_name(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_two_functions_of_one_place_cannot_be_one_task(manager):
+def test_two_functions_from_one_place_cannot_be_one_task(manager):
     _application(manager, 2)
     _application(manager, 2)
 

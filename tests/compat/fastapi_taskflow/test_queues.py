@@ -1,4 +1,4 @@
-"""Named queues: limits that hold for what was requeued too, and a limit of what waits."""
+"""Named queues: limits that also hold for requeued tasks, and a limit of waiting tasks."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ SOON = 20.0
 
 
 class Gauge:
-    """Counts how many are inside at once."""
+    """A counter of the tasks that run at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,8 +34,8 @@ class Gauge:
             self.inside -= 1
 
 
-def test_what_is_requeued_keeps_to_the_limit_of_its_queue(manager_of):
-    """T2, T3, T9: what several processes left waiting is there at the next start, all of it."""
+def test_requeued_tasks_respect_the_limit_of_their_queue(manager_of):
+    """T2, T3, T9: all tasks that several processes left waiting are there at the next start."""
     gauge = Gauge()
     queues = {"reports": QueueConfig(concurrency=4)}
 
@@ -64,7 +64,7 @@ def test_what_is_requeued_keeps_to_the_limit_of_its_queue(manager_of):
     assert {run.id for run in last.duly.runs.list(state="succeeded", limit=200)} == ids
 
 
-def test_a_queue_that_is_no_longer_named_is_served_like_the_default(manager_of):
+def test_a_queue_that_is_no_longer_configured_is_served_like_the_default(manager_of):
     old = manager_of(queues={"legacy": QueueConfig()}, requeue_pending=True)
     new = manager_of(queues={"mail": QueueConfig()}, requeue_pending=True)
 
@@ -81,7 +81,7 @@ def test_a_queue_that_is_no_longer_named_is_served_like_the_default(manager_of):
         assert new.duly.runs.get(task_id).result(timeout=SOON) == 1
 
 
-def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
+def test_a_full_queue_accepts_only_eager_tasks(manager_of):
     manager = manager_of(queues={"mail": QueueConfig(max_size=2)}, max_size=1)
 
     @manager.task(name="mail", queue="mail")
@@ -96,7 +96,7 @@ def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
         tasks = adding(manager)
         first = tasks.add_task(mail, idempotency_key="first")
         tasks.add_task(mail)
-        assert tasks.add_task(mail, idempotency_key="first") == first  # It is in there already.
+        assert tasks.add_task(mail, idempotency_key="first") == first  # Already queued.
         with pytest.raises(QueueFullError, match="'mail'"):
             tasks.add_task(mail)
         tasks.add_task(other)
@@ -110,7 +110,7 @@ def test_a_full_queue_accepts_no_more_but_what_is_eager(manager_of):
 
 @pytest.mark.stores("sqlite-wal")
 def test_an_unknown_queue_is_the_default_one_and_the_log_says_so(manager_of, caplog):
-    """A warning of Python's would be an error where those are errors, and nothing runs then."""
+    """A Python warning would be an error where warnings are errors, and no task would run then."""
     log_notice.cache_clear()
     manager = manager_of(queues={"mail": QueueConfig()})
 
@@ -147,7 +147,7 @@ def test_a_limit_that_is_changed_holds_at_once(manager_of):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_limits_that_cannot_be_meant_are_refused(manager_of):
+def test_impossible_limits_are_refused(manager_of):
     with pytest.raises(BadOption, match="concurrency"):
         QueueConfig(concurrency=0)
     for size in (-1, 10_001):
@@ -180,8 +180,8 @@ def test_higher_priorities_go_first(manager_of):
 
 @pytest.mark.process
 @pytest.mark.stores("sqlite-wal")
-def test_tasks_in_processes_keep_to_their_limit_and_their_lines(monkeypatch, store_url):
-    """One at a time, in a process of its own; it takes a second to start that."""
+def test_tasks_in_processes_respect_their_limit_and_keep_their_log_lines(monkeypatch, store_url):
+    """Tasks run one at a time, each in a new process, which takes a second to start."""
     monkeypatch.setenv("SHOP_URL", store_url)
     from tests.compat.fastapi_taskflow import shop  # noqa: PLC0415 - it reads the environment
 
@@ -196,7 +196,7 @@ def test_tasks_in_processes_keep_to_their_limit_and_their_lines(monkeypatch, sto
 
 
 def test_a_client_can_be_used_again_after_a_restart_in_one_process(manager):
-    """As test suites do, and servers that reload."""
+    """As in test suites, and in servers that reload."""
     ran = []
 
     @manager.task(name="one")

@@ -1,10 +1,10 @@
-"""`TaskRecord` and `ScheduledOnce`, made by hand as users of fastapi-taskflow make them."""
+"""`TaskRecord` and `ScheduledOnce`, made directly, as users of fastapi-taskflow do."""
 
 from datetime import UTC, datetime
 
 from duly.compat.fastapi_taskflow import ScheduledOnce, TaskRecord, TaskStatus
 
-NAIVE = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - what fastapi-taskflow takes for UTC
+NAIVE = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - fastapi-taskflow treats it as UTC
 
 
 def test_a_record_needs_an_id_a_name_and_a_status():
@@ -34,7 +34,7 @@ def test_a_time_without_a_zone_is_shown_as_utc():
     assert {once["fire_at"], once["created_at"]} == {"2024-01-01T12:00:00+00:00"}
 
 
-def test_a_record_is_made_again_from_what_it_shows():
+def test_a_record_can_be_restored_from_its_dictionary():
     record = TaskRecord("t1", "send", TaskStatus.FAILED, error="no", tags={"a": "b"}, priority=5)
 
     again = TaskRecord.from_dict(record.to_dict())

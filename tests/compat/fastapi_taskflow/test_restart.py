@@ -1,4 +1,4 @@
-"""What a restart leaves, in one process: whom a run belongs to is told here by hand."""
+"""The runs that a restart leaves, in one process: the tests fake the accepting process."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def accepters(manager) -> list[str]:
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """Has runs be accepted by whoever a test says."""
+    """Return a function that fakes the process that accepts runs."""
 
     def accept_as(**changes):
         here = AcceptingProcess.here
@@ -45,12 +45,12 @@ def elsewhere(monkeypatch):
     ("changes", "state"),
     [
         ({}, "succeeded"),
-        # Its number may be another process's by now.
+        # Another process may have the same pid by now.
         ({"started": "1"}, "interrupted"),
         ({"pid": 2**22 + 1}, "interrupted"),
     ],
 )
-def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
+def test_a_task_that_is_not_persisted_ends_with_the_process_that_accepted_it(
     manager, elsewhere, changes, state
 ):
     ran = []
@@ -70,8 +70,8 @@ def test_what_was_not_persisted_ends_with_the_process_that_accepted_it(
     assert len(ran) == 1
 
 
-def test_one_that_failed_and_is_added_again_belongs_to_who_adds_it(manager, elsewhere):
-    """Otherwise it would run at the next start, after its process had died."""
+def test_a_failed_task_that_is_added_again_belongs_to_the_process_that_adds_it(manager, elsewhere):
+    """Otherwise the run would execute at the next start, although its process has died."""
     ran = []
 
     @manager.task(name="fail")
@@ -89,7 +89,9 @@ def test_one_that_failed_and_is_added_again_belongs_to_who_adds_it(manager, else
     assert (first.refresh().state, len(ran)) == ("failed", 1)
 
 
-def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeypatch):
+def test_a_process_recognizes_its_own_tasks_without_information_from_the_kernel(
+    manager, monkeypatch
+):
     """Not every system has /proc."""
     monkeypatch.setattr(admission, "_place", lambda: "")
     monkeypatch.setattr(admission, "_started", lambda _pid: "")
@@ -106,8 +108,8 @@ def test_where_the_kernel_tells_nothing_a_process_knows_its_own(manager, monkeyp
 
 
 @pytest.mark.parametrize("how", ["added", "once"])
-def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager_of, how):
-    """A sibling's deploy ends a body in the midst of it, and this process would have it next."""
+def test_an_interrupted_task_does_not_begin_again_while_its_process_lives(manager_of, how):
+    """A deployment stops another process in a task, which this process would run next."""
     manager = manager_of(process_shutdown_timeout=0.05)
     begun = threading.Event()
     tries = []
@@ -134,7 +136,7 @@ def test_what_was_broken_off_is_not_begun_again_though_its_process_lives(manager
         run.retry().result(timeout=SOON)
 
 
-def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
+def test_waiting_one_time_tasks_do_not_count_towards_the_size_of_a_queue(manager_of):
     manager = manager_of(max_size=2)
 
     @manager.task(name="one")
@@ -150,8 +152,8 @@ def test_one_time_tasks_that_wait_do_not_fill_a_queue(manager_of):
 
 @pytest.mark.stores("postgres")
 @pytest.mark.parametrize("is_live", [True, False])
-def test_of_a_process_on_another_machine_its_worker_tells(manager, elsewhere, is_live):
-    """On SQLite all are on one machine, and a worker there cannot be asked by its own process."""
+def test_the_worker_decides_whether_a_process_on_another_machine_lives(manager, elsewhere, is_live):
+    """On SQLite all processes are on one machine, where a worker's state is not needed."""
 
     @manager.task(name="one")
     def one() -> None: ...
@@ -163,7 +165,7 @@ def test_of_a_process_on_another_machine_its_worker_tells(manager, elsewhere, is
     assert run.state == ("succeeded" if is_live else "interrupted")
 
 
-def test_its_tag_is_not_for_others_to_see(manager):
+def test_the_tag_of_the_accepting_process_is_hidden_from_users(manager):
     @manager.task(name="one")
     def one() -> None: ...
 
@@ -174,7 +176,7 @@ def test_its_tag_is_not_for_others_to_see(manager):
     assert AcceptingProcess.read(accepters(manager)[0]).pid == os.getpid()
 
 
-def test_a_task_that_is_no_longer_known_waits_until_it_is(manager_of):
+def test_a_task_whose_function_is_unknown_waits_until_it_is_registered(manager_of):
     """T4."""
     old, new, newest = (manager_of(requeue_pending=True) for _ in range(3))
 
@@ -197,8 +199,8 @@ def test_a_task_that_is_no_longer_known_waits_until_it_is(manager_of):
         assert newest.duly.runs.get(task_id).result(timeout=SOON) == "ran"
 
 
-def test_a_retry_that_waits_goes_on_after_a_restart_where_it_was(manager_of):
-    """T19: the try is not forgotten, nor begun at once."""
+def test_a_waiting_retry_continues_after_a_restart(manager_of):
+    """T19: the attempt is not forgotten, and the retry does not begin at once."""
     tries = []
     first, second = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
 
@@ -223,7 +225,7 @@ def test_a_retry_that_waits_goes_on_after_a_restart_where_it_was(manager_of):
     assert (run.refresh().record.retries_used, len(tries)) == (2, 3)
 
 
-def test_a_failure_is_durable_when_it_is_seen(manager_of):
+def test_a_visible_failure_is_durable(manager_of):
     """T13: another process sees it, with its traceback."""
     manager, other = manager_of(), manager_of()
 
@@ -239,7 +241,7 @@ def test_a_failure_is_durable_when_it_is_seen(manager_of):
         assert "boom" in other.store.get(task_id).stacktrace
 
 
-def test_one_key_is_one_run_whoever_adds_it(manager_of):
+def test_one_key_makes_one_run_across_managers(manager_of):
     """T10."""
     ran, managers = [], [manager_of(requeue_pending=True) for _ in range(4)]
     functions = []
@@ -311,7 +313,7 @@ sys.exit(any(process.exitcode for process in processes))
 @pytest.mark.timeout(180)
 def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_url, tmp_path):
     """T10."""
-    assert manager.duly.runs.list() == []  # The tables are there: nobody races for them.
+    assert manager.duly.runs.list() == []  # The tables exist.
     effects = tmp_path / "effects"
     command = [sys.executable, "-c", ADDING, store_url, str(effects)]
     adding_it = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -329,7 +331,7 @@ def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_ur
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_store_that_is_away_is_an_error_and_no_duplicate(manager, monkeypatch):
+def test_an_unavailable_store_is_an_error_and_makes_no_duplicate(manager, monkeypatch):
     """T10."""
 
     @manager.task(name="one")

@@ -1,4 +1,4 @@
-"""The routes: JSON in the shape that fastapi-taskflow has, and who may ask for what."""
+"""The routes: JSON in the form of fastapi-taskflow, and the permissions of each request."""
 
 import asyncio
 import base64
@@ -41,18 +41,18 @@ FIELDS = {
     "executor",
     "queue",
 }
-"""What TaskRecord.to_dict() of fastapi-taskflow has."""
+"""The keys of TaskRecord.to_dict() in fastapi-taskflow."""
 
 
 def client_of(manager, **options) -> TestClient:
-    """A client of an application that serves the manager's routes."""
+    """Return a client of an application that serves the manager's routes."""
     app = FastAPI()
     TaskAdmin(app, manager, **options)
     return TestClient(app, base_url="http://localhost")
 
 
 def define(manager):
-    """Make a task that fails as long as it is told to."""
+    """Make a task that fails while the test wants it to."""
     fails = threading.Event()
 
     @manager.task(name="send", queue="mail")
@@ -70,7 +70,7 @@ def manager(manager_of):
 
 
 def ends(client: TestClient, task_id: str, status: str) -> dict:
-    """Wait for an end, and return the task."""
+    """Wait until a task ends, and return it."""
     wait_until(
         lambda: client.get(f"/tasks/{task_id}").json()["status"] == status,
         seconds=SOON,
@@ -79,7 +79,7 @@ def ends(client: TestClient, task_id: str, status: str) -> dict:
     return client.get(f"/tasks/{task_id}").json()
 
 
-def test_a_task_is_shown_with_its_lines_and_no_arguments(manager):
+def test_a_task_is_shown_with_its_log_lines_and_without_arguments(manager):
     send, fails = define(manager)
     fails.set()
     with client_of(manager) as client:
@@ -101,7 +101,7 @@ def test_a_task_is_shown_with_its_lines_and_no_arguments(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_arguments_are_shown_if_asked_for(manager):
+def test_arguments_are_shown_if_configured(manager):
     send, _ = define(manager)
     with client_of(manager, display_func_args=True) as client:
         task_id = adding(manager).add_task(send, "a@b.c")
@@ -110,7 +110,7 @@ def test_arguments_are_shown_if_asked_for(manager):
 
 
 def test_tasks_are_listed_by_page_and_filter(manager):
-    """T20: whatever the history holds, a page is a page."""
+    """T20: the size of a page does not depend on the history."""
     send, fails = define(manager)
 
     @manager.task(name="other")
@@ -153,8 +153,8 @@ def test_tasks_are_listed_by_page_and_filter(manager):
     assert (queues["mail"]["finished"], queues["mail"]["concurrency"]) == (6, 2)
 
 
-def test_a_retry_keeps_the_id_and_what_was_before(manager):
-    """T12: the record of before is not deleted, and all that failed can be retried at once."""
+def test_a_retry_keeps_the_id_and_the_previous_record(manager):
+    """T12: the previous record is not deleted, and all failed tasks can be retried at once."""
     send, fails = define(manager)
     fails.set()
     with client_of(manager) as client:
@@ -188,7 +188,7 @@ def test_a_retry_keeps_the_id_and_what_was_before(manager):
 
 
 def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manager):
-    """T11, T21: one on a thread, too."""
+    """T11, T21: a task on a thread, too."""
     ran, begun = [], threading.Event()
 
     @manager.task(name="never", queue="mail")
@@ -215,7 +215,7 @@ def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manage
     assert (again.status_code, again.json()["detail"][-9:]) == (400, "cancelled")
 
 
-def test_limits_change_and_history_goes_and_who_did_it_is_told(manager, monkeypatch):
+def test_changes_of_limits_and_deletions_of_history_are_audited(manager, monkeypatch):
     send, _ = define(manager)
     with client_of(manager) as client:
         changed = client.patch("/tasks/queues/mail", json={"concurrency": 5, "max_size": None})
@@ -247,8 +247,11 @@ def test_limits_change_and_history_goes_and_who_did_it_is_told(manager, monkeypa
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_without_auth_everybody_may_look_and_nobody_change(manager):
-    """S4: wherever it seems to come from; a TestClient, in this process, may."""
+def test_without_auth_clients_may_read_and_change_nothing(manager):
+    """S4: regardless of the apparent origin.
+
+    Only a TestClient, in this process, may make changes.
+    """
     app, open_app = FastAPI(), FastAPI()
     TaskAdmin(app, manager)
     TaskAdmin(open_app, manager, auth=lambda: "anonymous")
@@ -270,7 +273,7 @@ def test_without_auth_everybody_may_look_and_nobody_change(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_without_auth_nobody_sees_what_may_be_secret(manager):
+def test_without_auth_clients_see_no_possible_secrets(manager):
     """S10: error texts, stack traces, log lines, arguments and the names of operators."""
     send, fails = define(manager)
     fails.set()
@@ -282,13 +285,13 @@ def test_without_auth_nobody_sees_what_may_be_secret(manager):
         run = manager.duly.runs.get(task_id)
         wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it fails")
         told = client.get(f"/tasks/{task_id}").json()
-        assert "Traceback" in told["stacktrace"], "a TestClient may see everything"
+        assert "Traceback" in told["stacktrace"], "a TestClient sees everything"
         assert "canary" in str(told["arguments"])
 
         for path in (f"/tasks/{task_id}", "/tasks"):
             shown = asked(app, path).body.decode()
             assert '"status":"failed"' in shown
-            assert "auth=" in shown, "it says why there is no error"
+            assert "auth=" in shown, "the field says why there is no error"
             for secret in ("Traceback", told["error"], "canary", *told["logs"]):
                 assert secret not in shown
             assert told["error"] in asked(open_app, path).body.decode()
@@ -298,7 +301,7 @@ def test_without_auth_nobody_sees_what_may_be_secret(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_without_auth_only_known_host_names_are_answered(manager):
-    """S5: a page of another site whose name leads to this machine reads nothing."""
+    """S5: a page of another site whose name resolves to this machine cannot read anything."""
     app, named, guarded = FastAPI(), FastAPI(), FastAPI()
     TaskAdmin(app, manager)
     TaskAdmin(named, manager, hosts={"Ops.example.com"})
@@ -330,7 +333,7 @@ def test_without_auth_only_known_host_names_are_answered(manager):
     ],
 )
 def test_pages_of_other_sites_change_nothing(manager, headers):
-    """T20, S6: a browser would send the password along by itself."""
+    """T20, S6: a browser would send the password without asking."""
     with client_of(manager, auth=("admin", "secret of ours")) as client:
         client.auth = ("admin", "secret of ours")
         assert client.post("/tasks/nobody/retry", headers=headers).status_code == 403
@@ -342,7 +345,7 @@ def test_pages_of_other_sites_change_nothing(manager, headers):
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("kind", ["pair", "pairs", "backend", "async backend"])
 def test_with_auth_everything_needs_a_user(manager_of, kind):
-    """T20: no session, so nothing that another worker process would not know."""
+    """T20: there is no session, so every worker process knows the user."""
 
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
@@ -382,7 +385,7 @@ def test_with_auth_everything_needs_a_user(manager_of, kind):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_wrong_passwords_lock_out_their_own_address_alone(manager):
+def test_wrong_passwords_lock_out_only_the_address_that_sent_them(manager):
     right, wrong = basic("zoë", "s:cret of zoë"), basic("zoë", "wrong")
     with client_of(manager, auth=("zoë", "s:cret of zoë")) as client:
         guesses = [client.get("/tasks", headers=wrong).status_code for _ in range(11)]
@@ -396,7 +399,7 @@ def test_wrong_passwords_lock_out_their_own_address_alone(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_guesses_at_the_same_moment_are_counted_like_others(manager):
+def test_simultaneous_wrong_passwords_are_all_counted(manager):
     class Backend(TaskAuthBackend):
         calls = 0
 
@@ -423,14 +426,14 @@ def test_guesses_at_the_same_moment_are_counted_like_others(manager):
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("password", ["s", "secret", "x" * 40])
-def test_passwords_that_can_be_guessed_are_refused(manager, password):
+def test_weak_passwords_are_refused(manager, password):
     for auth in (("ann", password), [("bob", "secret of bob"), ("ann", password)]):
         with pytest.raises(BadOption, match="password of 'ann'"):
             TaskAdmin(FastAPI(), manager, auth=auth)
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_dependency_of_ones_own_decides(manager):
+def test_a_custom_auth_dependency_guards_the_routes(manager):
     def token(x_token: str = Header("")) -> str:
         if x_token != "good":  # noqa: S105
             raise HTTPException(403)
@@ -444,7 +447,7 @@ def test_a_dependency_of_ones_own_decides(manager):
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("answer", [None, "", False])
 @pytest.mark.parametrize("kind", ["function", "coroutine", "function that returns a coroutine"])
-def test_a_dependency_that_returns_nobody_lets_nobody_in(manager, answer, kind):
+def test_an_auth_dependency_that_returns_no_user_denies_access(manager, answer, kind):
     async def coroutine():
         return answer
 
@@ -459,7 +462,7 @@ def test_a_dependency_that_returns_nobody_lets_nobody_in(manager, answer, kind):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
+def test_impossible_options_of_the_admin_are_refused(manager):
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:
             return (username, password) == ("zoë", "s:cret of zoë")
@@ -476,7 +479,7 @@ def test_options_of_the_admin_that_cannot_be_kept_are_refused(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_dashboard_is_there_for_those_who_may_see_it(manager):
+def test_the_dashboard_is_served_to_authorized_users(manager):
     define(manager)
     ann = ("ann", "secret of ann")
     client = client_of(manager, auth=ann, display_func_args=True, poll_interval=5.0)
@@ -521,7 +524,7 @@ def test_without_auth_a_logged_link_opens_the_dashboard(manager, caplog):
 
 
 def asked(app, path, host="localhost"):
-    """Ask as a client of a server does, which has none of the TestClient's extensions."""
+    """Send a request as a client of a server does, without the extensions of TestClient."""
     return Asgi(app).post(None, path=path, method="GET", headers=[("host", host)])
 
 
@@ -530,8 +533,8 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"Authorization": f"Basic {pair}"}
 
 
-def test_a_task_whose_function_is_gone_cannot_be_retried_here(manager, manager_of):
-    """fastapi-taskflow answers 409: nothing in this process could run it."""
+def test_a_task_whose_function_is_gone_cannot_be_retried_in_this_process(manager, manager_of):
+    """fastapi-taskflow answers 409: this process has no function to run."""
     send, fails = define(manager)
     fails.set()
     with client_of(manager) as client:

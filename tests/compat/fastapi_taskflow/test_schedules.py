@@ -1,4 +1,4 @@
-"""Periodic and one-time tasks, without an app in between where that is not the point."""
+"""Periodic and one-time tasks, without an application where it does not matter."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -22,8 +22,8 @@ def run_all(manager: TaskManager) -> None:
     manager.duly.worker().drain(timeout=SOON)
 
 
-def test_every_instant_has_one_run_however_many_processes_look(manager_of):
-    """T15, T16: and an error of the store now and then costs none. Two instants, so two seconds."""
+def test_every_instant_has_one_run_regardless_of_the_number_of_processes(manager_of):
+    """T15, T16: occasional errors of the store lose no instant. Two instants take two seconds."""
     managers = [manager_of(max_size=1) for _ in range(2)]
     ran = []
     for manager in managers:
@@ -53,14 +53,14 @@ def test_every_instant_has_one_run_however_many_processes_look(manager_of):
     assert {first.store.get(run.id).source for run in runs} == {"scheduled"}
 
 
-def test_an_instant_has_a_run_beside_one_that_is_still_live(harness):
+def test_an_instant_has_a_run_even_if_the_previous_run_is_live(harness):
     manager = TaskManager(duly=harness.app)
     ran = []
 
     @manager.schedule(every=60, name="tick")
     def tick() -> None:
         ran.append(1)
-        if len(ran) == 1:  # The body outlasts its interval.
+        if len(ran) == 1:  # The task outlasts its interval.
             harness.advance(60)
             fire_due(harness.app.store)
 
@@ -80,8 +80,8 @@ def test_the_last_of_six_fields_names_seconds_as_in_croniter(manager):
     assert {instant.second for instant in manager.duly.schedules.next("tick", 6)} == {0, 20, 40}
 
 
-def test_two_schedules_of_one_function_both_come(manager):
-    """T15: and a module that is met twice does not make a third of them."""
+def test_two_schedules_of_one_function_both_fire(manager):
+    """T15: a module that is imported twice does not add a third schedule."""
     ran = []
 
     def tick() -> None:
@@ -116,7 +116,7 @@ def test_a_periodic_task_can_be_added_too(manager):
     assert manager.store.get(task_id).source == "manual"
 
 
-def test_what_runs_at_the_start_runs_once_for_all_processes_that_start(manager_of):
+def test_a_startup_task_runs_once_for_all_processes_that_start(manager_of):
     ran = []
     managers = [manager_of() for _ in range(3)]
     for manager in managers:
@@ -168,7 +168,7 @@ def test_a_one_time_task_runs_without_any_other_schedule(manager):
     assert (found.source, found.tags) == ("scheduled", {"kind": "x"})
 
 
-def test_scheduling_again_moves_the_time_and_cancelling_ends_it(manager):
+def test_a_one_time_task_can_be_rescheduled_and_cancelled(manager):
     @manager.task(name="close")
     def close(listing: int) -> None: ...
 
@@ -192,7 +192,7 @@ def test_scheduling_again_moves_the_time_and_cancelling_ends_it(manager):
     assert [each.run_key for each in left] == ["other"]
 
 
-def test_a_key_whose_task_has_failed_is_scheduled_for_its_time_and_not_run_at_once(manager):
+def test_the_key_of_a_failed_task_is_scheduled_for_its_time_and_does_not_run_at_once(manager):
     ran = []
 
     @manager.task(name="close")
@@ -230,7 +230,7 @@ def test_a_key_whose_task_was_cancelled_is_free_again(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_time_that_is_none_is_refused(manager):
+def test_an_invalid_time_is_refused(manager):
     @manager.task(name="close")
     def close() -> None: ...
 
@@ -239,8 +239,10 @@ def test_a_time_that_is_none_is_refused(manager):
             asyncio.run(manager.schedule_once(close, run_at=wrong, run_key="close"))
 
 
-def test_of_two_with_one_key_the_newer_runs_even_if_its_maker_died_midway(manager, monkeypatch):
-    """Nothing cancelled the older one; it finds out by itself."""
+def test_the_newer_of_two_tasks_with_one_key_runs_even_if_scheduling_it_was_interrupted(
+    manager, monkeypatch
+):
+    """No call cancelled the older task. It detects that it was superseded."""
     ran = []
 
     @manager.task(name="close")
@@ -259,7 +261,7 @@ def test_of_two_with_one_key_the_newer_runs_even_if_its_maker_died_midway(manage
 
 
 def test_a_one_time_task_belongs_to_no_process(manager_of):
-    """T17: who scheduled it may be gone, and it runs all the same."""
+    """T17: the process that scheduled it may be gone, and the task still runs."""
     maker, other = manager_of(), manager_of()
     ran = []
     for manager in (maker, other):

@@ -28,13 +28,13 @@ pytestmark = [
 
 @pytest.fixture
 def program(store_url, tmp_path):
-    """Where the program keeps its tasks, and the application that uvicorn serves."""
+    """Return the database of the program's tasks, and the application that uvicorn serves."""
     if store_url.startswith("postgres"):
         return store_url, "tests.compat.fastapi_taskflow.seed_on_postgres:app"
     return f"sqlite:///{tmp_path / 'tasks.db'}", "examples.taskflow_app:app"
 
 
-def test_what_it_left_in_its_tables_runs_though_the_process_is_killed(program, tmp_path):
+def test_tasks_in_the_old_tables_run_although_the_process_is_killed(program, tmp_path):
     store, application = program
     with LeftBehind(store) as left:
         ids = [left.pending("sync_inventory", [product]) for product in PRODUCTS]
@@ -57,7 +57,7 @@ def test_what_it_left_in_its_tables_runs_though_the_process_is_killed(program, t
 
     assert stock(tmp_path) == [(product, 10 * product) for product in PRODUCTS]
     assert set(reports(tmp_path)) == {*PRODUCTS, LATER}
-    # One that was interrupted has `requeue_on_interrupt` begin it again, and nothing else does.
+    # Only an interrupted task with `requeue_on_interrupt` begins again.
     assert len(PRODUCTS) + 1 <= reports(tmp_path).total() <= claims
     assert {run.state for run in runs} == {"succeeded"}
     tags = [json.loads(run.record.tags).get(TASK_ID_TAG) for run in runs]

@@ -1,6 +1,6 @@
-"""What becomes of tasks when their process is stopped or killed: the table of seed 003, and more.
+"""Tasks whose process is stopped or killed: the table of seed 003, and more.
 
-One real uvicorn process has a task of every kind running and another one waiting; then it ends.
+One real uvicorn process has a task of every kind running and another one waiting. Then it ends.
 """
 
 import signal
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_the_shutdown_table_holds(how, store_url, tmp_path):
-    """Rows 1 to 4; T1, T8, T13, T14, T17 and T19 in one go."""
+def test_the_documented_shutdown_table_is_correct(how, store_url, tmp_path):
+    """Rows 1 to 4 of the table: T1, T8, T13, T14, T17 and T19 together."""
     log = tmp_path / "log"
     log.touch()
     ids = {}
 
-    # Given: of every kind one that has begun, and one that waits behind it.
+    # Given: one running task of every kind, and one that waits for it.
     variables = {"DULY_URL": store_url, "SERVED_LOG": str(log)}
     with uvicorn(SERVED, tmp_path, **variables) as (server, port):
         for task in TASKS[1:]:
@@ -46,7 +46,7 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
         for task in TASKS:
             ids[task, "second"] = ask(port, f"/add/{task}/second", "POST")
 
-        # When: its process ends, and the application starts anew.
+        # When: the process ends, and the application restarts.
         server.send_signal(how)
         server.wait(timeout=SOON)
     with closing(Duly(store_url)) as duly:
@@ -61,7 +61,7 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
             found = {which: manager.store.get(run_id) for which, run_id in ids.items()}
             begun = Counter(log.read_text().splitlines())
 
-            # Then: what was persisted and may be begun twice runs again.
+            # Then: tasks that were persisted and may begin twice run again.
             for where in ("loop", "thread"):
                 assert found[f"requeued-{where}", "first"].status is TaskStatus.SUCCESS
                 assert found[f"persisted-{where}", "first"].status is TaskStatus.INTERRUPTED
@@ -87,7 +87,7 @@ def test_the_shutdown_table_holds(how, store_url, tmp_path):
                 assert each.queue == task
             assert "before the end" in manager.store.get(failed).stacktrace
 
-            # And what was not to be persisted runs once somebody asks for it.
+            # A task that was not persisted runs after a retry.
             lost = ids["plain-loop", "second"]
             assert client.get(f"/tasks/{lost}").json()["status"] == "interrupted"
             duly.runs.retry(lost).result(timeout=SOON)

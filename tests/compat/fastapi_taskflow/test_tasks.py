@@ -1,4 +1,4 @@
-"""Tasks that are added run, in the shape that users of fastapi-taskflow know."""
+"""Added tasks run, in the form that users of fastapi-taskflow know."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ SOON = 20.0
 
 
 def test_a_task_is_durable_when_add_task_returns_and_then_runs(manager):
-    """T1, T21: its result is kept, too."""
+    """T1, T21: its result is also stored."""
 
     @manager.task(name="double", retries=1)
     def double(number: int) -> int:
@@ -71,7 +71,7 @@ def test_a_task_without_a_priority_has_none(manager):
     assert manager.store.get(task_id).to_dict()["priority"] is None
 
 
-def test_every_way_of_asking_for_tasks_leads_to_the_same(manager):
+def test_every_type_of_background_tasks_parameter_adds_duly_tasks(manager):
     @manager.task(name="one")
     async def one() -> int:
         return 1
@@ -116,8 +116,8 @@ def test_another_application_keeps_the_background_tasks_of_fastapi(manager):
     assert done == [1]
 
 
-def test_an_application_with_a_lifespan_of_its_own_serves_the_manager_too(manager):
-    """T18: and once, however often it is given to it."""
+def test_an_application_with_its_own_lifespan_runs_the_manager(manager):
+    """T18: the worker starts once, however often the manager is installed."""
     said = []
 
     @asynccontextmanager
@@ -140,8 +140,8 @@ def test_an_application_with_a_lifespan_of_its_own_serves_the_manager_too(manage
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_startup_and_shutdown_in_a_lifespan_do_the_same(manager, is_given):
-    """Beside the hook of TaskAdmin, too."""
+def test_startup_and_shutdown_calls_in_a_lifespan_run_the_manager(manager, is_given):
+    """With the hook of TaskAdmin, too."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI):
@@ -166,7 +166,7 @@ def test_startup_and_shutdown_in_a_lifespan_do_the_same(manager, is_given):
 
 @pytest.mark.stores("sqlite-wal")
 def test_adding_before_the_manager_has_started_is_an_error(manager):
-    """T18: never silence."""
+    """T18: the task is never dropped silently."""
 
     @manager.task(name="one")
     def one() -> None: ...
@@ -194,7 +194,7 @@ def test_a_request_schedules_nothing_before_the_manager_has_started(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_an_endpoint_that_would_get_tasks_in_memory_is_refused_at_the_start(manager):
+def test_an_endpoint_that_would_receive_in_memory_tasks_is_refused_at_the_start(manager):
     app = FastAPI()
     manager.init_app(app)
 
@@ -211,7 +211,7 @@ def test_an_endpoint_that_would_get_tasks_in_memory_is_refused_at_the_start(mana
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("way", ["plain", "awaited", "depends"])
-def test_a_function_that_is_no_task_runs_after_the_response_as_in_fastapi(manager, way, caplog):
+def test_a_plain_function_runs_after_the_response_as_in_fastapi(manager, way, caplog):
     log_notice.cache_clear()
     done = []
     app = FastAPI()
@@ -219,7 +219,7 @@ def test_a_function_that_is_no_task_runs_after_the_response_as_in_fastapi(manage
 
     @app.post("/plain")
     def plain(tasks: BackgroundTasks) -> str:
-        # An argument that no database could keep.
+        # An argument that no database could store.
         return tasks.add_task(done.append, object)
 
     @app.post("/awaited")
@@ -241,7 +241,7 @@ def test_a_function_that_is_no_task_runs_after_the_response_as_in_fastapi(manage
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_function_that_is_no_task_has_no_options_of_tasks(manager):
+def test_a_plain_function_cannot_have_task_options(manager):
     app = FastAPI()
     manager.install(app)
     done = []
@@ -257,7 +257,7 @@ def test_a_function_that_is_no_task_has_no_options_of_tasks(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_only_tasks_can_be_added_outside_of_requests(manager):
+def test_only_tasks_can_be_added_outside_requests(manager):
     with serving(manager), pytest.raises(BadOption, match="decorate it"):
         adding(manager).add_task(print, "hello")
 
@@ -280,7 +280,7 @@ def test_a_named_task_runs_and_can_be_retried(manager):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_an_error(manager):
+def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_are_an_error(manager):
     """T6."""
 
     def process() -> None: ...
@@ -297,8 +297,8 @@ def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_an_error(ma
         def another() -> None: ...
 
 
-def test_arguments_keep_their_types_over_a_restart(manager_of):
-    """T7: and what cannot is refused when it is added."""
+def test_arguments_keep_their_types_across_a_restart(manager_of):
+    """T7: arguments that cannot be stored are refused when the task is added."""
     before, after = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
     got = []
 
@@ -329,8 +329,8 @@ def test_arguments_keep_their_types_over_a_restart(manager_of):
     assert [type(each) for each in got] == [type(each) for each in values]
 
 
-def test_a_key_makes_one_task_and_a_failed_one_does_not_count(manager):
-    """T10: TF recorded the key after the task had run, so two processes ran it both."""
+def test_a_key_makes_one_task_unless_that_task_has_failed(manager):
+    """T10: fastapi-taskflow recorded the key after the run, so two processes both ran the task."""
     ran = []
 
     @manager.task(name="charge")
@@ -364,7 +364,7 @@ def test_a_task_is_not_forgotten_before_its_key(manager):
     assert [run.id for run in manager.duly.runs.list()] == [task_id]
 
 
-def test_a_task_knows_itself_and_keeps_lines(manager, caplog):
+def test_a_task_can_read_its_context_and_log_lines(manager, caplog):
     seen = []
 
     @manager.task(name="look", retries=1)
@@ -384,7 +384,7 @@ def test_a_task_knows_itself_and_keeps_lines(manager, caplog):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_outside_of_tasks_there_is_no_context_and_lines_go_to_the_log(manager, caplog):
+def test_code_outside_tasks_has_no_context_and_logs_to_the_standard_log(manager, caplog):
     task_log("100 %", level="error")
 
     assert get_task_context() is None
@@ -412,7 +412,7 @@ def test_an_async_task_runs_on_the_loop_of_the_application_and_is_cancelled_ther
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_options_that_cannot_be_kept_are_refused(manager, tmp_path):
+def test_impossible_task_options_are_refused(manager, tmp_path):
     with pytest.raises(BadOption, match="Redis"):
         RedisBackend("redis://localhost")
     with pytest.raises(BadOption, match="snapshot_backend"):
