@@ -377,7 +377,7 @@ def test_four_uvicorn_processes_run_every_instant_once(store_url, tmp_path):
         wait_until(
             lambda: len(app.schedules.firings("cleanup_temp_files")) >= 4,
             seconds=30,
-            what="four instants have come",
+            what="four instants have fired",
         )
     runs = app.runs.list(limit=200)
     ledger = {name: app.schedules.firings(name) for name in EVERY_INSTANT}

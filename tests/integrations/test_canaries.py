@@ -85,7 +85,7 @@ def app(store_url: str, spans: InMemorySpanExporter) -> Iterator[Duly]:
 
 @pytest.fixture
 def runs(app: Duly, logged: list[str]) -> Iterator[list[Any]]:
-    """Return runs that have ended, one that is running, and one that waits for its limit."""
+    """Yield runs that have ended, one that is running, and one that waits for its limit."""
     canaries = Canaries(app)
     ended = [*canaries.enqueue(), *canaries.schedule(app)]
     app.worker().drain(timeout=SOON)
@@ -102,7 +102,7 @@ def runs(app: Duly, logged: list[str]) -> Iterator[list[Any]]:
 
 
 def the_command_line(app: Duly, runs: list[Any]) -> Iterator[str]:
-    """Return the output of commands, with the application and without it."""
+    """Yield the output of commands, with the application and without it."""
     asked = [["runs", "list"], ["dead", "list"], ["dead", "groups"], ["dead", "export"], ["audit"]]
     asked += [["doctor"], ["queues", "list"], ["workers", "list"], ["schedules", "list"]]
     for name in SCHEDULES:
@@ -114,7 +114,7 @@ def the_command_line(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 
 def the_letters_of_a_guard(app: Duly, _runs: list[Any]) -> Iterator[str]:
-    """Return the output of commands about a dead letter of a Celery task."""
+    """Yield the output of commands about a dead letter of a Celery task."""
 
     def pay(note: str, password: str, details: dict[str, Any]) -> None:
         raise ValueError(f"{note}: {password} of {details}")
@@ -139,7 +139,7 @@ def printed(app: Duly, asked: list[list[str]]) -> Iterator[str]:
 
 
 def pages_of(client: TestClient, runs: list[Any], root: str = "") -> Iterator[str]:
-    """Return the dashboard's pages and JSON."""
+    """Yield the dashboard's pages and JSON."""
     names = ("runs", "dead", "schedules", "queues", "workers")
     asks = [("schedule", act, name) for name in SCHEDULES for act in ("run", "pause")]
     asks += [("run", act, run.id) for run in runs for act in ("retry", "cancel", "discard")]
@@ -161,7 +161,7 @@ def the_dashboard(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 
 def the_live_pages(app: Duly, runs: list[Any]) -> Iterator[str]:
-    """Return the first event of the stream of each page."""
+    """Yield the first event of the stream of each page."""
     pages = dashboard(app, show_arguments=True, write=True, auth=lambda _: "ann")
     client = TestClient(pages, base_url="http://localhost")
     paths = ["", "runs", "dead", "schedules", "queues", "workers", "tasks", "audit"]
@@ -201,7 +201,7 @@ def the_task_admin(app: Duly, runs: list[Any]) -> Iterator[str]:
 
 
 def the_django_admin(app: Duly, runs: list[Any]) -> Iterator[str]:
-    """Return the pages about runs and schedules, of the project and of other programs."""
+    """Yield the pages about runs and schedules, of the project and of other programs."""
     with using(default=app.url):
         call_command("migrate", "duly", verbosity=0)
         with override_settings(MIGRATION_MODULES=UNMIGRATED):

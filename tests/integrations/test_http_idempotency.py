@@ -156,7 +156,7 @@ def test_two_virtual_hosts_do_not_get_each_others_responses(guard):
     assert len(shop.calls) == 1
 
 
-def test_virtual_hosts_may_be_given_keys_of_their_own(guard):
+def test_virtual_hosts_can_have_separate_keys(guard):
     shop = Shop()
     client = serve(guard, shop, scope=lambda request: request.headers["host"])
 

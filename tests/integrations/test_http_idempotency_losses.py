@@ -171,7 +171,7 @@ def test_a_handler_that_lost_its_claim_does_not_answer_success(guard, kind, monk
 
 
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
-def test_a_stream_that_lost_its_claim_breaks_off(guard, kind, monkeypatch):
+def test_a_stream_that_lost_its_claim_is_aborted(guard, kind, monkeypatch):
     apply = guard.ledger.apply
     monkeypatch.setattr(guard.ledger, "apply", lambda ops: _disowning(apply, ops))
 

@@ -149,7 +149,7 @@ def test_a_request_whose_server_was_killed_is_executed_by_a_retry(command, store
         os.killpg(server.pid, signal.SIGKILL)
         with pytest.raises((http.client.HTTPException, OSError)):
             lost.result(timeout=20)
-        wait_until(lambda: post(port).status == 201, seconds=20, what="the lease is over")
+        wait_until(lambda: post(port).status == 201, seconds=20, what="the lease has expired")
         again = post(port)
 
     assert (busy.status, busy.code) == (409, "in-progress")
@@ -165,7 +165,9 @@ def test_a_stream_whose_client_hung_up_is_completed_and_replayed(store_url, log)
             connection.request("POST", "/stream", b"", named)
             assert connection.getresponse().read(2) == b"0\n"
         wait_until(
-            lambda: post(port, "/stream", body=b"").status != 409, seconds=20, what="its end"
+            lambda: post(port, "/stream", body=b"").status != 409,
+            seconds=20,
+            what="the stream has ended",
         )
         again = post(port, "/stream", body=b"")
 

@@ -25,7 +25,7 @@ class Payment(Base):
 
 @pytest.fixture
 def engine(store_url):
-    """Yield the application's own engine."""
+    """Return the application's own engine."""
     engine = sqlalchemy.create_engine(
         store_url.replace("postgresql://", "postgresql+psycopg://"),
         poolclass=sqlalchemy.NullPool,

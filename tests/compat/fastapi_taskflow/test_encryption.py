@@ -108,7 +108,7 @@ def test_the_file_holds_no_trace_of_a_secret(manager_of, tmp_path):
     with serving(manager):
         run = manager.duly.runs.get(adding(manager).add_task(login, SECRET, idempotency_key="k"))
         run.result(timeout=SOON)
-        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the run ends")
     plain = TaskManager(duly=Duly("sqlite://"))
     task, _ = plain._registrar.get(define(plain))
     manager.duly.close()

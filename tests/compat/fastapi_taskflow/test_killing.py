@@ -66,7 +66,7 @@ def test_waiting_tasks_of_stopped_processes_are_recovered(duly, store_kind, tmp_
         wait_until(
             lambda: all(duly.schedules.firings(name, limit=1) for name in SCHEDULES),
             seconds=SOON,
-            what="each schedule has come due",
+            what="each schedule was due",
         )
         crowd.stop()
     pause_ticks(duly)

@@ -50,7 +50,7 @@ def declared_dead(victim: TaskManager, other: TaskManager) -> Iterator[None]:
         wait_until(
             lambda: before not in other.duly.store.heartbeats().read(),
             seconds=SOON,
-            what="it is dead",
+            what="the worker is considered dead",
         )
         yield
     finally:

@@ -209,7 +209,7 @@ def test_an_observer_that_never_returns_does_not_prevent_the_application_from_en
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_observers_are_closed_when_the_loop_ends_under_them(manager_of, monkeypatch):
+def test_observers_are_closed_when_their_loop_is_stopped(manager_of, monkeypatch):
     """Also if there are more lines than they have received."""
 
     class Slow(TaskObserver):

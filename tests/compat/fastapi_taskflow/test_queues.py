@@ -207,4 +207,4 @@ def test_a_client_can_be_used_again_after_a_restart_in_one_process(manager):
     for number in (1, 2):
         with client:
             adding(manager).add_task(one)
-            wait_until(lambda number=number: len(ran) == number, seconds=SOON, what="it ran")
+            wait_until(lambda number=number: len(ran) == number, seconds=SOON, what="the task ran")

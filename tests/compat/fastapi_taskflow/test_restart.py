@@ -62,7 +62,7 @@ def test_a_task_that_is_not_persisted_ends_with_the_process_that_accepted_it(
     elsewhere(**changes)
     with serving(manager):
         run = manager.duly.runs.get(adding(manager).add_task(one))
-        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the run ends")
         assert (run.state, len(ran)) == (state, int(state == "succeeded"))
         if state == "interrupted":
             assert run.cause == "not_persisted"
@@ -84,7 +84,7 @@ def test_a_failed_task_that_is_added_again_belongs_to_the_process_that_adds_it(m
         wait_until(lambda: first.refresh().is_final, seconds=SOON, what="it fails")
         elsewhere(started="1")
         again = manager.duly.runs.get(adding(manager).add_task(fail, idempotency_key="k"))
-        wait_until(lambda: again.refresh().is_final, seconds=SOON, what="it ends")
+        wait_until(lambda: again.refresh().is_final, seconds=SOON, what="the run ends")
     assert (again.state, again.cause) == ("interrupted", "not_persisted")
     assert (first.refresh().state, len(ran)) == ("failed", 1)
 
@@ -131,7 +131,7 @@ def test_an_interrupted_task_does_not_begin_again_while_its_process_lives(manage
     (run,) = manager.duly.runs.list()
     assert run.state == "queued"
     with client:
-        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the run ends")
         assert (run.state, run.cause, len(tries)) == ("interrupted", "not_persisted", 1)
         run.retry().result(timeout=SOON)
 
@@ -161,7 +161,7 @@ def test_the_worker_decides_whether_a_process_on_another_machine_lives(manager, 
     elsewhere(place="other-boot/pid:[1]", pid=1, **({} if is_live else {"worker_id": "gone"}))
     with serving(manager):
         run = manager.duly.runs.get(adding(manager).add_task(one))
-        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the run ends")
     assert run.state == ("succeeded" if is_live else "interrupted")
 
 
@@ -260,7 +260,7 @@ def test_one_key_makes_one_run_across_managers(manager_of):
                 adding(manager).add_task(function, idempotency_key="order-1") for _ in range(5)
             )
             run = manager.duly.runs.get(next(iter(ids)))
-            wait_until(lambda: run.refresh().is_final, seconds=SOON, what="it ends")
+            wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the run ends")
 
     threads = [
         threading.Thread(target=add, args=each) for each in zip(managers, functions, strict=True)

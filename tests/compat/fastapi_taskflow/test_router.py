@@ -552,7 +552,7 @@ def test_a_task_whose_function_is_gone_cannot_be_retried_in_this_process(manager
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_limits_of_queues_cannot_change_where_none_is_named(manager_of):
+def test_queue_limits_cannot_change_without_configured_queues(manager_of):
     with client_of(manager_of()) as client:
         answer = client.patch("/tasks/queues/default", json={"concurrency": 5})
 

@@ -44,7 +44,7 @@ def test_every_instant_has_one_run_regardless_of_the_number_of_processes(manager
         manager.duly.store.apply = failing
     first, second = managers
     with serving(first), serving(second):
-        wait_until(lambda: len(ran) >= 2, seconds=SOON, what="it ticks")
+        wait_until(lambda: len(ran) >= 2, seconds=SOON, what="the schedule fires")
     firings = first.duly.schedules.firings("tick")
     runs = first.duly.runs.list()
     instants = sorted(firing.instant for firing in firings)
@@ -127,7 +127,7 @@ def test_a_startup_task_runs_once_for_all_processes_that_start(manager_of):
 
     first, second, third = managers
     with serving(first):
-        wait_until(lambda: len(ran) == 1, seconds=SOON, what="it ran")
+        wait_until(lambda: len(ran) == 1, seconds=SOON, what="the task ran")
         with serving(second), serving(third):
             pass
     assert len(first.duly.runs.list()) == 1
@@ -158,7 +158,7 @@ def test_a_one_time_task_runs_without_any_other_schedule(manager):
         at(LATER)
         (waiting,) = asyncio.run(manager.list_scheduled(LATER))
         at(datetime.now(UTC))
-        wait_until(lambda: ran == [7], seconds=SOON, what="it ran")
+        wait_until(lambda: ran == [7], seconds=SOON, what="the task ran")
         assert asyncio.run(manager.list_scheduled(LATER)) == []
         assert asyncio.run(manager.cancel_scheduled("close:7")) is False
     assert (waiting.run_key, waiting.func_name, waiting.fire_at) == ("close:7", "close", LATER)

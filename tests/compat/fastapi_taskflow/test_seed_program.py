@@ -49,7 +49,7 @@ def test_tasks_in_the_old_tables_run_although_the_process_is_killed(program, tmp
                 wait_until(
                     lambda: LATER in reports(tmp_path) and not duly.runs.list(state=UNFINISHED),
                     seconds=SOON,
-                    what="all runs of what was left have ended",
+                    what="all imported runs have ended",
                 )
             runs = duly.runs.list(limit=200)
         assert left.rows() == []

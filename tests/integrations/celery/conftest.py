@@ -95,13 +95,13 @@ def open_shop(
 
 @pytest.fixture
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """Yield a shop whose guard is on the store of this test."""
+    """Return a shop whose guard is on the store of this test."""
     return open_shop(store_url)
 
 
 @pytest.fixture
 def tasks(store_url, redis_url, monkeypatch):
-    """Return the application whose runs are carried, in this process."""
+    """Yield the application whose runs are carried, in this process."""
     monkeypatch.setenv("SHOP_STORE", store_url)
     monkeypatch.setenv("SHOP_BROKER", redis_url)
     module = importlib.import_module("tests.integrations.celery.carried")

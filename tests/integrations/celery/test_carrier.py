@@ -39,7 +39,9 @@ def test_a_duly_worker_hands_over_carried_runs_and_runs_only_its_own_tasks(tasks
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is handed over",
         )
         assert run.state == "queued"
         assert counter.effects("began") == []
@@ -68,13 +70,13 @@ def test_time_limits_of_celery_do_not_reach_carried_runs(
     gate = tmp_path / "gate"
     worker = start_worker()
     run = tasks.linger.enqueue(1, counter.port, str(gate))
-    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="the task begins")
 
     tasks.limited.apply_async(queue="fleet")  # Begins later, so its limits do.
     wait_until(
         lambda: "Hard time limit (2s) exceeded for limited" in worker.log.read_text(),
         seconds=WAIT,
-        what="Celery's own task is struck",
+        what="Celery's own task exceeds its limit",
     )
     gate.touch()
 
@@ -102,7 +104,9 @@ def test_a_lost_message_is_sent_again_and_a_doubled_message_claims_nothing(
     with tasks.app.worker():
         run = tasks.pay.enqueue(1, counter.port)
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is handed over",
         )
         with closing(redis.Redis.from_url(redis_url)) as client:
             wait_until(lambda: client.llen("fleet") == 1, seconds=WAIT, what="it is sent")
@@ -129,7 +133,7 @@ def test_a_frozen_worker_cannot_finish_a_run_that_another_worker_has_taken_over(
     gate = tmp_path / "gate"
     first = start_worker("--concurrency", "1", "--pool", "solo")
     run = tasks.linger.enqueue(1, counter.port, str(gate))
-    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="the task begins")
     ((_, frozen),) = counter.effects("began")
     first.freeze(store_url)
     second = start_worker("--concurrency", "1")
@@ -140,7 +144,7 @@ def test_a_frozen_worker_cannot_finish_a_run_that_another_worker_has_taken_over(
     wait_until(
         lambda: frozen in {pid for _, pid in counter.effects("ended")},
         seconds=WAIT,
-        what="the late one comes back and does it once more",
+        what="the thawed worker has its effect, too",
     )
     refused = f"run {run.id}: claim 1 was lost, its result is dropped"
     wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
@@ -157,10 +161,10 @@ def test_a_run_that_must_not_begin_twice_is_interrupted_when_its_worker_is_kille
 ):
     worker = start_worker("--concurrency", "1")
     run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
-    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="the task begins")
     worker.kill()
     start_worker("--concurrency", "1")
 
-    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="it is final")
+    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="the run is final")
     assert (run.state, run.cause) == ("interrupted", "crashed")
     assert len(counter.effects("began")) == 1

@@ -50,7 +50,7 @@ def test_a_duplicate_of_a_running_call_is_postponed_and_gets_its_result(shop):
     shop.wait_for("began")
     second = shop.tasks.linger.delay(1)
 
-    wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
+    wait_until(lambda: second.state == RETRY, seconds=WAIT, what="the message is postponed")
     assert "in the hands of" in str(second.info)
     put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
     # Celery writes to its result backend before it writes to its log.
@@ -238,7 +238,7 @@ def test_a_call_can_be_refused_while_an_equal_one_is_queued_or_running(shop):
 
 @pytest.fixture
 def sending(store_url):
-    """Return an application whose messages no worker fetches."""
+    """Yield an application whose messages no worker fetches."""
     with closing(Guard(store_url)) as guard:
         yield Celery("sending", broker="memory://", guard=guard, set_as_current=False)
 
@@ -310,7 +310,7 @@ def test_a_frozen_holder_cannot_finish(shop, store_url):
     wait_until(
         lambda: f"linger[{first.id}] reject requeue=True: claim 1 of key" in shop.logs(),
         seconds=WAIT,
-        what="the late one is not believed, and its message goes back",
+        what="the result of the late task is refused, and its message is requeued",
     )
     assert first.get(WAIT) == 1
     assert {pid for _, pid in shop.notes("ended")} == {pid for _, pid in shop.notes("began")}
@@ -383,7 +383,7 @@ def test_messages_are_postponed_and_not_run_while_the_ledger_is_unavailable(
     private_redis.kill9()
     result = shop.tasks.charge.delay(2)
 
-    wait_until(lambda: result.state == RETRY, seconds=WAIT, what="it is put off")
+    wait_until(lambda: result.state == RETRY, seconds=WAIT, what="the message is postponed")
     assert shop.count("charged") == 1
     private_redis.start()
 
@@ -431,7 +431,7 @@ def test_a_task_that_returns_an_unawaited_coroutine_becomes_a_dead_letter(shop):
     assert shop.guard.look(letter.key).state == "failed"
 
 
-def test_an_eager_call_is_guarded_too(shop):
+def test_an_eager_call_is_guarded(shop):
     assert [shop.tasks.charge.apply((1,)).get()["order"] for _ in range(2)] == [1, 1]
 
     assert shop.count("charged") == 1

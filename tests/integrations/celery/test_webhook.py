@@ -46,7 +46,9 @@ class Webhooks:
 
     def wait_for_dead_letter(self):
         """Wait until a task has failed, and return its dead letter."""
-        wait_until(lambda: bool(self.guard.letters.list()), seconds=WAIT, what="there is a letter")
+        wait_until(
+            lambda: bool(self.guard.letters.list()), seconds=WAIT, what="there is a dead letter"
+        )
         (letter,) = self.guard.letters.list()
         return letter
 

@@ -94,7 +94,7 @@ def kill_one(seen: Duly) -> None:
 
     wait_until(is_there, seconds=SOON, what="a worker runs tasks")
     os.kill(victims[0], signal.SIGKILL)
-    wait_until(lambda: not is_running(victims[0]), seconds=SOON, what="it is gone")
+    wait_until(lambda: not is_running(victims[0]), seconds=SOON, what="the process has ended")
 
 
 def running_children(seen: Duly) -> list[int]:

@@ -70,14 +70,14 @@ def pay_twice_and_kill(shop: Carried, seen: Duly, payments: EffectCounter) -> No
     os.kill(victim, signal.SIGKILL)
     shop.resume(executions[0])
     wait_for_deliveries(2, 2)
-    wait_until(lambda: runs[0].refresh().is_final, seconds=SOON, what="the loss is on record")
+    wait_until(lambda: runs[0].refresh().is_final, seconds=SOON, what="the loss is recorded")
 
     assert [run.refresh().state for run in runs] == ["interrupted", "succeeded"]
     assert payments.count("began") == {"0": 1, "1": 1}
-    assert [letter.id for letter in seen.dead.list()] == [runs[0].id]
+    assert [dead.id for dead in seen.dead.list()] == [runs[0].id]
     shop.open_gate(0)
     runs[0].retry()
-    wait_until(lambda: runs[0].refresh().is_final, seconds=SOON, what="it is done after all")
+    wait_until(lambda: runs[0].refresh().is_final, seconds=SOON, what="the task is done in the end")
     assert payments.count("ended") == {"0": 1, "1": 1}
     ends = shop.deliveries(executions[0])
     assert {status for status, _ in ends} == {"SUCCESSFUL"}

@@ -68,7 +68,7 @@ USES = pytest.mark.parametrize("is_first", [True, False])
 
 @pytest.fixture
 def run(backend, *, is_first: bool) -> Run[Any]:
-    """Yield a run. The application has or has not used Django's connection before."""
+    """Return a run. The application has or has not used Django's connection before."""
     found = backend.app.runs.get(tasks.add.enqueue(0).id)
     backend.app._external_store = None
     if not is_first:

@@ -69,7 +69,7 @@ def test_a_doubled_delivery_returns_at_once_while_the_first_runs(scheduler):
 
 
 @pytest.mark.stores("postgres")
-def test_no_session_stays_in_a_transaction_while_a_body_runs(scheduler, project):
+def test_no_session_stays_in_a_transaction_while_a_task_runs(scheduler, project):
     delivery = fired(scheduler, bill_slowly, "ada")
     with under_way(delivery), psycopg.connect(project, autocommit=True) as administrator:
         other.deliver(delivery)

@@ -77,7 +77,7 @@ def fired(app, chosen, customer) -> other.Delivery:
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[customer])(chosen)
     with app.worker():
         app.schedules.run_now("yearly")
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="the run is handed over")
     return other.waiting[0]
 
 
@@ -129,7 +129,9 @@ def test_duly_options_apply_to_tasks_that_another_backend_carries(scheduler):
     assert run.state == "queued"
 
     with scheduler.worker():
-        wait_until(lambda: len(other.waiting) == 2, seconds=SOON, what="it is handed over again")
+        wait_until(
+            lambda: len(other.waiting) == 2, seconds=SOON, what="the run is handed over again"
+        )
     assert other.deliver(other.waiting[1]) == "charged"
 
     assert calls == ["4111-2222"] * 2

@@ -100,5 +100,5 @@ def test_a_doubled_delivery_of_each_takes_no_slot_and_leaves_no_transaction_open
     wait_until(
         lambda: {run.state for run in scheduler.runs.list(limit=BODIES)} == {"succeeded"},
         seconds=SOON,
-        what="all are on record",
+        what="all outcomes are recorded",
     )

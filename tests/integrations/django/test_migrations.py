@@ -69,7 +69,7 @@ def test_reversed_migrations_can_be_applied_again(project):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_every_migration_of_the_stores_has_one_of_django(project):
+def test_every_store_migration_has_a_django_migration(project):
     loader = MigrationLoader(None)
     of_django = sorted(name for app, name in loader.disk_migrations if app == "duly")
     for package in ("duly.store.sqlite", "duly.store.postgres"):

@@ -135,7 +135,7 @@ def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):
     thread = periodic.PeriodicTaskScheduler()
     thread.start()
     try:
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="the run is handed over")
     finally:
         thread.close()
     assert not thread.is_alive()
@@ -146,7 +146,7 @@ def test_a_web_process_with_a_scheduler_writes_in_the_transactions_of_its_reques
     thread = periodic.PeriodicTaskScheduler()
     thread.start()
     try:
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(lambda: bool(other.waiting), seconds=SOON, what="the run is handed over")
         with transaction.atomic():
             # As Django's admin does, which opens a transaction around each form.
             scheduler.schedules.pause("every-second")

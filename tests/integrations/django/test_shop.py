@@ -35,9 +35,9 @@ def test_a_run_that_may_begin_only_once_is_interrupted_when_its_worker_is_killed
     with closing(Duly(store_url)) as seen, shop.working("-c", "2"):
         (run,) = seen.runs.list()
         begun = "SELECT confirmations FROM shop_order"
-        wait_until(lambda: shop.read(begun) == [1], seconds=SOON, what="its body has begun")
+        wait_until(lambda: shop.read(begun) == [1], seconds=SOON, what="the task has begun")
         kill_one(seen)
-        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the loss is on record")
+        wait_until(lambda: run.refresh().is_final, seconds=SOON, what="the loss is recorded")
         assert (run.state, run.cause) == ("interrupted", "crashed")
         assert [dead.id for dead in seen.dead.list()] == [run.id]
     assert shop.read(begun) == [1]

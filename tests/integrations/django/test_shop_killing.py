@@ -50,7 +50,7 @@ def test_workers_that_are_killed_while_they_run_tasks_lose_no_task(store_url, st
             wait_until(
                 lambda: all(run.is_final for run in seen.runs.list(limit=200)),
                 seconds=300,
-                what="all are done, those of the last keeper once its lease is over",
+                what="all are done, including the tasks whose supervisor was killed",
             )
         runs = seen.runs.list(limit=200)
         lost = sum(attempt.outcome == "lost" for run in runs for attempt in run.attempts())

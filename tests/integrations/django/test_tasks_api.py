@@ -26,7 +26,7 @@ except tasks_api.InvalidTask as error:
 
 
 @pytest.mark.skipif(not backport(), reason="Django 6 has tasks of its own")
-def test_the_errors_of_the_backport_may_have_the_names_that_they_have_in_django():
+def test_the_errors_of_the_backport_may_use_the_names_of_django():
     done = subprocess.run(
         [sys.executable, "-c", AFTER_0_12], capture_output=True, text=True, check=False
     )

@@ -76,5 +76,5 @@ def open_shop(
 
 @pytest.fixture
 def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """Yield a shop whose guard is on the store of this test."""
+    """Return a shop whose guard is on the store of this test."""
     return open_shop(store_url)

@@ -47,7 +47,7 @@ def test_a_duplicate_of_a_running_message_is_postponed_and_gets_its_result(shop,
     wait_until(
         lambda: worker.log.read_text().count("was skipped") >= 2,
         seconds=WAIT,
-        what="it is put off twice, and has no retries",
+        what="the message is postponed twice without a retry",
     )
     with pytest.raises(ResultMissing):
         second.get_result(backend=shop.actors.results)
@@ -144,11 +144,11 @@ def test_a_pipeline_waits_for_a_postponed_message_and_continues_with_its_result(
     with shop.guard.once(first.fn.key_for(1)) as claim:
         dramatiq.pipeline([first.message(1), last.message()], broker=stub).run()
         delayed = stub.queues[dq_name(first.queue_name)]
-        wait_until(lambda: delayed.unfinished_tasks, seconds=WAIT, what="it is put off")
+        wait_until(lambda: delayed.unfinished_tasks, seconds=WAIT, what="the message is postponed")
         assert seen == []
         claim.done(7)
 
-    wait_until(lambda: seen, seconds=WAIT, what="the pipeline has gone on")
+    wait_until(lambda: seen, seconds=WAIT, what="the pipeline has continued")
     assert seen == [7]
 
 

@@ -120,7 +120,7 @@ def test_a_store_that_hangs_is_queried_by_few_probes(duly, monkeypatch):
         )
         answers = [client.get("/readyz").status_code for _ in range(20)]
         may_continue.set()
-        wait_until(lambda: is_ready(client), seconds=SOON, what="it is ready again")
+        wait_until(lambda: is_ready(client), seconds=SOON, what="the application is ready again")
     assert set(answers) == {503}
     assert 1 <= len(asked) < len(answers)
 
@@ -157,7 +157,9 @@ def test_a_worker_whose_heartbeats_fail_is_not_ready(duly, monkeypatch):
 
         monkeypatch.setattr(type(duly.store.heartbeats()), "beat", away)
         wait_until(
-            lambda: client.get("/readyz").status_code == 503, seconds=SOON, what="it is noticed"
+            lambda: client.get("/readyz").status_code == 503,
+            seconds=SOON,
+            what="the lost heartbeats are noticed",
         )
         monkeypatch.undo()
         wait_until(

@@ -63,16 +63,16 @@ def test_the_limit_of_concurrent_runs_holds_after_a_restart(duly: Duly):
 
     runs = duly.enqueue_many(visit.call() for _ in range(500))
     with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=500, grace=0))):
-        wait_until(lambda: inside == 500, seconds=3 * SOON, what="all are inside")
+        wait_until(lambda: inside == 500, seconds=3 * SOON, what="all runs execute")
     assert {run.refresh().state for run in runs} == {"queued"}
     most = 0
     with TestClient(FastAPI(lifespan=duly_lifespan(duly, async_limit=4))):
-        wait_until(lambda: inside == 4, seconds=SOON, what="four are inside again")
+        wait_until(lambda: inside == 4, seconds=SOON, what="four runs execute again")
         may_continue.set()
         wait_until(
             lambda: not duly.runs.list(state=("queued", "running"), limit=1),
             seconds=3 * SOON,
-            what="all have been inside",
+            what="all runs have been executed",
         )
 
     assert most == 4
@@ -104,7 +104,7 @@ def test_arguments_are_of_the_same_types_after_a_restart(store_url):
     with closing(Duly(store_url)) as after:
         define(after)
         with TestClient(FastAPI(lifespan=duly_lifespan(after))):
-            wait_until(lambda: bool(taken), seconds=SOON, what="it has run")
+            wait_until(lambda: bool(taken), seconds=SOON, what="the task has run")
 
     assert taken == [(*TYPED, paid)]
     assert [type(each) for each in taken[0]] == [type(each) for each in (*TYPED, paid)]

@@ -108,7 +108,7 @@ def test_a_failed_run_is_retried_with_other_arguments(duly):
     assert [reason for _, reason in acts] == ["the bug is mended"]
 
 
-def test_values_that_json_lacks_are_written_as_they_are_shown(duly):
+def test_values_without_a_json_form_are_written_as_they_are_displayed(duly):
     run = enqueued(duly, "age", date(1999, 1, 31))
     duly.worker().drain(timeout=SOON)
     client = client_of(duly, show_arguments=True)

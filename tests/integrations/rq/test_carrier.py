@@ -49,7 +49,9 @@ def test_a_duly_worker_runs_only_its_own_tasks(tasks, counter):
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is handed over",
         )
 
     assert run.refresh().state == "queued"
@@ -123,7 +125,7 @@ def test_a_frozen_work_horse_cannot_finish_a_run_that_another_has_taken_over(
     gate = tmp_path / "gate"
     first = start_worker()
     run = tasks.linger.enqueue(1, counter.port, str(gate))
-    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="the task begins")
     ((_, frozen),) = counter.effects("began")
     first.freeze(store_url)
     start_worker()
@@ -134,7 +136,7 @@ def test_a_frozen_work_horse_cannot_finish_a_run_that_another_has_taken_over(
     wait_until(
         lambda: frozen in {pid for _, pid in counter.effects("ended")},
         seconds=WAIT,
-        what="the late one comes back and does it once more",
+        what="the thawed worker has its effect, too",
     )
     refused = f"run {run.id}: claim 1 was lost, its result is dropped"
     wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
@@ -149,11 +151,11 @@ def test_a_run_that_must_not_begin_twice_is_interrupted_when_its_worker_is_kille
 ):
     worker = start_worker()
     run = tasks.once.enqueue(1, counter.port, str(tmp_path / "gate"))
-    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="it begins")
+    wait_until(lambda: counter.effects("began"), seconds=WAIT, what="the task begins")
     worker.kill()
     start_worker()
 
-    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="it is final")
+    wait_until(lambda: run.refresh().is_final, seconds=WAIT, what="the run is final")
     assert (run.state, run.cause) == ("interrupted", "crashed")
     assert len(counter.effects("began")) == 1
 

@@ -49,7 +49,7 @@ def test_a_duplicate_of_a_running_job_is_postponed_and_gets_its_result(shop, cou
     wait_for(counter, "began")
     second = shop.send(shop.tasks.linger, 1, retries=1)
 
-    wait_until(second.latest_result, seconds=WAIT, what="it is put off")
+    wait_until(second.latest_result, seconds=WAIT, what="the job is postponed")
     assert second.latest_result().type == Result.Type.RETRIED
     assert second.get_status() == JobStatus.SCHEDULED
     shop.open_gate()
