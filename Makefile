@@ -46,7 +46,7 @@ help:
 	@echo "make test    lint, then the suite: stores on each database found here, surfaces on SQLite"
 	@echo "make test-surfaces STORE=postgres  the command line, dashboard, integrations on PostgreSQL"
 	@echo "make test-timing  the tests that measure time, one after the other"
-	@echo "make test-engine  the conformance suite and the runtime's tests alone"
+	@echo "make test-engine  the conformance suite and the worker's tests alone"
 	@echo "make test-floors  the surfaces on the oldest versions that pyproject.toml allows"
 	@echo "make audit   look up known vulnerabilities of what is pinned, and of those oldest versions"
 	@echo "make upstream  the tests of the systems that people come from, against duly"
@@ -109,13 +109,13 @@ test-timing: setup
 
 test-engine: setup $(VENV)/compiled.stamp
 	$(PYTEST) $(TOGETHER) -m "$(QUICK) and not (surface and on_postgres)" $(PYTEST_ARGS) \
-	tests/store/conformance tests/runtime
+	tests/store/conformance tests/worker
 
 # Some tests of every surface. Old versions meet newer ones of what they need, and warn of it.
 FLOORS := $(VENV)-floors
 FLOOR_TESTS := tests/cli/test_main.py tests/dashboard/test_security.py \
 	tests/guard/test_redis.py tests/observe tests/store/conformance/test_keys.py \
-	tests/integrations/fastapi/test_router.py tests/integrations/taskflow/test_encryption.py \
+	tests/integrations/fastapi/test_router.py tests/compat/fastapi_taskflow/test_encryption.py \
 	tests/integrations/test_http_idempotency.py tests/integrations/django/test_dashboard.py \
 	tests/integrations/celery/test_configuration.py \
 	tests/integrations/celery/test_idempotent.py::test_equal_calls_run_once_and_all_of_them_have_the_result \

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from benchmarks.processes import ROOT, as_installed
 from benchmarks.tasks import app, stay
-from duly.runtime.dying import die_with_parent
+from duly.worker.process_lifetime import die_with_parent
 
 START_SECONDS = 120.0
 OTHER_QUEUE = "elsewhere"

@@ -4,11 +4,11 @@ import os
 import sys
 
 from benchmarks import counting
-from duly.runtime import keeper
-from duly.runtime.dying import die_with_parent
 from duly.settings import WorkerSettings
+from duly.worker import supervisor
+from duly.worker.process_lifetime import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent(os.getppid())
     counting.count_if_asked()
-    sys.exit(keeper.run("benchmarks.tasks:app", sys.argv[1], WorkerSettings()))
+    sys.exit(supervisor.run("benchmarks.tasks:app", sys.argv[1], WorkerSettings()))

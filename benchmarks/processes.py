@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from duly.runtime import tether_process
+from duly.worker import watchdog_program
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 60.0
@@ -63,14 +63,14 @@ class WorkerProcess:
         return self._workers()[0]
 
     @property
-    def tether(self) -> int:
+    def watchdog(self) -> int:
         """The process id of what the child is tied to."""
         self.wait_until(lambda: len(children_of(self.keeper)) == 2, "both are there")
-        (tether,) = set(children_of(self.keeper)) - set(self._workers())
-        return tether
+        (watchdog,) = set(children_of(self.keeper)) - set(self._workers())
+        return watchdog
 
     def _workers(self) -> list[int]:
-        return [pid for pid in children_of(self.keeper) if not _is_tether(pid)]
+        return [pid for pid in children_of(self.keeper) if not _is_watchdog(pid)]
 
     def wait_until(
         self,
@@ -116,8 +116,10 @@ def _byte_code_folder() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="duly-bench-byte-code-")
 
 
-def _is_tether(pid: int) -> bool:
-    return Path(tether_process.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+def _is_watchdog(pid: int) -> bool:
+    return (
+        Path(watchdog_program.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
 
 
 def children_of(pid: int) -> list[int]:

@@ -6,8 +6,8 @@ from contextlib import closing
 from benchmarks.tasks import app, noop
 from duly.clock import new_id
 from duly.settings import WorkerSettings
-from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RegisterWorker
+from duly.store.store_factory import open_store
 
 QUEUE, LANE = "default", "loop"
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI
 
-from duly.integrations.taskflow import ManagedBackgroundTasks, TaskAdmin, TaskManager
+from duly.compat.fastapi_taskflow import ManagedBackgroundTasks, TaskAdmin, TaskManager
 
 db = sqlite3.connect(os.environ.get("SHOP_DB", ":memory:"), check_same_thread=False)
 db.isolation_level = None

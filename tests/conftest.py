@@ -26,9 +26,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
-from duly import faultpoints
-from duly.store.opening import open_store
+from duly import Duly, faultpoints
+from duly.store.store_factory import open_store
+from duly.testing import Harness
 from tests.servers.browser import close_open
+from tests.servers.fresh import fresh_store
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
     KINDS,
@@ -51,7 +53,17 @@ TESTS = Path(__file__).parent
 # The folders above the engine. They know a database by the store's protocol alone, and the
 # conformance suite shows that both databases fulfil it. The tests of the proof harness and of the
 # benchmarks take long, so that each database has its turn, too.
-SURFACES = {"benchmarks", "cli", "dashboard", "docs", "integrations", "observe", "prove", "testing"}
+SURFACES = {
+    "benchmarks",
+    "cli",
+    "compat",
+    "dashboard",
+    "docs",
+    "integrations",
+    "observe",
+    "prove",
+    "testing",
+}
 OLDEST_POSTGRES = "DULY_TEST_OLDEST_POSTGRES" in os.environ
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
@@ -179,6 +191,14 @@ def store_url(
             url = shared.create_database(template=template)
             yield url
             shared.drop_database(url)
+
+
+@pytest.fixture
+def harness(store_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """The harness of an application without tasks, whose time the test moves."""
+    app = Duly("sqlite:///never-opened.db")
+    with closing(Harness(app, fresh_store(store_kind, tmp_path, request))) as harness:
+        yield harness
 
 
 @pytest.fixture

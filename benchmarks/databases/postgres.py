@@ -14,15 +14,15 @@ from benchmarks.databases import Bare, Cost, StatementCount
 from benchmarks.tasks import noop
 from benchmarks.workload import LANE, QUEUE
 from duly.limits import TRANSACTION_BYTES
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.postgres.address import Address
+from duly.store.postgres.arrays import numbers, optional_texts, texts
 from duly.store.postgres.claim import SQL as CLAIM
-from duly.store.postgres.columns import numbers, optional_texts, texts
-from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
+from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_URL_VARIABLE
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of, find_binaries
 
@@ -193,7 +193,7 @@ class CountedTransactions:
 class BarePostgres:
     """The store's statements on one connection, without the store."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
 
     def parameters(self, ops: Sequence[Enqueue]) -> list[Any]:

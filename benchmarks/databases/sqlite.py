@@ -12,13 +12,13 @@ from typing import Any
 from benchmarks import counting
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.clock import SystemClock
-from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import ClaimRuns, Enqueue
 from duly.store.sqlite import claim as claiming
 from duly.store.sqlite import enqueue as enqueueing
 from duly.store.sqlite import settle as settling
-from duly.store.sqlite.bulk import execute_rows
 from duly.store.sqlite.connection import connect
+from duly.store.sqlite.multirow import execute_rows
+from duly.store.store_factory import open_store, sqlite_path
 
 _NOW = SystemClock().now
 

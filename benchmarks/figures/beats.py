@@ -11,11 +11,11 @@ from benchmarks.databases import Database
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.sizes import Sizes
 from duly.limits import LEASE_SECONDS
-from duly.store.opening import open_store
 from duly.store.ops import RegisterWorker
 from duly.store.postgres.address import Address
-from duly.store.postgres.columns import texts
-from duly.store.postgres.pulse import SQL, PostgresPulse
+from duly.store.postgres.arrays import texts
+from duly.store.postgres.heartbeats import SQL, PostgresHeartbeats
+from duly.store.store_factory import open_store
 
 _ASYNCHRONOUS = SQL["beat"].replace("'on'", "'off'")
 _FLUSHES = "SELECT pg_catalog.sum(fsyncs) FROM pg_stat_io WHERE object = 'wal'"
@@ -32,7 +32,7 @@ class _Beats(NamedTuple):
     flushes: float
 
 
-class _AsynchronousPulse(PostgresPulse):
+class _AsynchronousPulse(PostgresHeartbeats):
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._settings = self._settings | {"synchronous_commit": "off"}
@@ -54,7 +54,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
         durable, asynchronous = [], []
         for _ in range(sizes.rounds):
             asynchronous.append(_beat(database, supervisors, children, _AsynchronousPulse))
-            durable.append(_beat(database, supervisors, children, PostgresPulse))
+            durable.append(_beat(database, supervisors, children, PostgresHeartbeats))
         name = f"{supervisors} supervisors of {children}"
         without = sum(beats.flushes for beats in asynchronous) / len(asynchronous)
         figures += [
@@ -80,7 +80,9 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
     return figures
 
 
-def _beat(database: Database, supervisors: int, children: int, kind: type[PostgresPulse]) -> _Beats:
+def _beat(
+    database: Database, supervisors: int, children: int, kind: type[PostgresHeartbeats]
+) -> _Beats:
     """Let each supervisor beat once for its children; return what one beat took."""
     with database.fresh() as url, closing(psycopg.connect(url, autocommit=True)) as watcher:
         fleet = _register(url, supervisors, children)
@@ -109,7 +111,7 @@ def _register(url: str, supervisors: int, children: int) -> list[list[str]]:
     return fleet
 
 
-def _beat_in_turn(pulse: PostgresPulse, fleet: list[list[str]]) -> float:
+def _beat_in_turn(pulse: PostgresHeartbeats, fleet: list[list[str]]) -> float:
     """Beat for one supervisor after the other; return the seconds of all beats."""
     with closing(pulse):
         pulse.is_watcher([], 0.0)  # Connects.

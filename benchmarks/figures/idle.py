@@ -18,15 +18,15 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
         with WorkerProcess(url, environment=counted.environment) as worker:
             worker.wait_until(bare.is_drained, "the worker is idle")
             time.sleep(sizes.settle_down_seconds)
-            processes = (worker.keeper, worker.child, worker.tether)
+            processes = (worker.keeper, worker.child, worker.watchdog)
             before = [cpu_seconds(pid) for pid in processes]
             counted.begin()
             time.sleep(seconds)
             statements = counted.end()
-            keeper, child, tether = (
+            supervisor, child, watchdog = (
                 cpu_seconds(pid) - used for pid, used in zip(processes, before, strict=True)
             )
-    per_minute = (keeper + child + tether) * 60 / seconds
+    per_minute = (supervisor + child + watchdog) * 60 / seconds
     most = Counter(statement[:40] for statement in statements).most_common(4)
     shown = "; ".join(f"{count} x {statement}" for statement, count in most)
     return [
@@ -37,7 +37,8 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
             [per_minute],
             (),
             (below(0.3),),
-            f"keeper {keeper:.2f} s, child {child:.2f} s, tether {tether:.2f} s in {seconds:g} s",
+            f"supervisor {supervisor:.2f} s, child {child:.2f} s, watchdog {watchdog:.2f} s "
+            f"in {seconds:g} s",
         ),
         Figure(
             "idle, statements",

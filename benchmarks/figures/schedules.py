@@ -8,7 +8,7 @@ from benchmarks.processes import WorkerProcess
 from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
 from benchmarks.tasks import app, tell_lateness
-from duly.core.schedule import At, Rules, rules_text, trigger_text
+from duly.core.schedule import DateTrigger, Rules, rules_text, trigger_text
 from duly.store.schedule_ops import PutSchedule
 
 GAP_SECONDS = 0.05
@@ -62,7 +62,7 @@ def _put(count: int, gap: float, *, ahead: float) -> None:
                 definition.lane,
                 0,
                 definition.codec.encode((due,), {}),
-                trigger_text(At(int(due * 1e6))),
+                trigger_text(DateTrigger(int(due * 1e6))),
                 rules_text(Rules()),
             )
         )

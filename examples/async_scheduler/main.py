@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from fastapi import FastAPI
 
-from duly.integrations.async_scheduler import AsyncScheduler
+from duly.compat.async_scheduler import AsyncScheduler
 from examples.async_scheduler.jobs import (
     cleanup_temp_files,
     generate_daily_report,

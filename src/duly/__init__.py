@@ -1,4 +1,4 @@
-"""Tasks that run later, on time, and once, on the database an application already has."""
+"""Background tasks, cron and durable workflows, in the database an application already has."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
         TaskNotRegistered,
     )
     from duly.run import Run
-    from duly.steps import agather, asleep, astep, await_for, gather, sleep, step, wait_for
+    from duly.steps.functions import (
+        agather,
+        asleep,
+        astep,
+        await_for,
+        gather,
+        sleep,
+        step,
+        wait_for,
+    )
     from duly.task import Task
 
 __version__ = VERSION
@@ -46,7 +55,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "current",
     "CONNECTION",
     "RunConnection",
-    # Parts of a body that run once, and what it waits for without a worker.
+    # Steps that run once, and waits that need no worker.
     "agather",
     "asleep",
     "astep",
@@ -55,11 +64,11 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "sleep",
     "step",
     "wait_for",
-    # What a task raises to say what follows.
+    # Exceptions that a task raises to say what happens next.
     "Discard",
     "RetryAfter",
     "Snooze",
-    # What can go wrong.
+    # Errors.
     "BadArguments",
     "BadOption",
     "ClaimLost",
@@ -77,8 +86,8 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "TaskNotRegistered",
 ]
 
-# A name's module is loaded when that name is first asked for: whoever needs one part, as the
-# process that keeps the workers does, need not pay for the others.
+# A name's module is loaded when the name is first used. So a program that needs one part, such as
+# the supervisor process, does not import the others.
 _MODULES = {
     "Duly": "app",
     "Filter": "api.runs",
@@ -87,13 +96,14 @@ _MODULES = {
     "Task": "task",
     **dict.fromkeys(("CONNECTION", "RunConnection", "current"), "context"),
     **dict.fromkeys(
-        ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for"), "steps"
+        ("agather", "asleep", "astep", "await_for", "gather", "sleep", "step", "wait_for"),
+        "steps.functions",
     ),
 }
 _ALL_OTHERS = "errors"
 
 
-if not TYPE_CHECKING:  # Who checks types would take any name for one that there is.
+if not TYPE_CHECKING:  # A type checker would accept every name.
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
         if name == _ALL_OTHERS:

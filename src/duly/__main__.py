@@ -1,17 +1,17 @@
-"""`duly`, and `python -m duly` for where that script is not on the path: the command line."""
+"""The command line: `duly`, or `python -m duly` if that script is not on the path."""
 
-from duly.runtime.collecting import collect_as_usual, collect_rarely
+from duly.worker.garbage_collection import collect_as_usual, collect_rarely
 
 
 def main() -> None:
     """Load the command line and run it."""
     collect_rarely()
-    from duly import cli  # noqa: PLC0415 - the garbage collector had to be told before
+    from duly import cli  # noqa: PLC0415 - collect_rarely() must run first
 
     try:
         cli.main()
     finally:
-        # Where no application was imported, the interpreter need not look at what is ours again.
+        # If no application was imported, the interpreter need not scan duly's own objects again.
         collect_as_usual()
 
 

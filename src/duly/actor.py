@@ -1,4 +1,4 @@
-"""Who acts: recorded with every operator's act."""
+"""The name of the operator, which is recorded with every operator action."""
 
 import os
 import pwd
@@ -8,8 +8,8 @@ from duly.limits import NAME_BYTES
 from duly.settings import load_settings
 
 
-def acting(actor: str | None) -> str:
-    """Return who acts: as given, or as the settings say, or this process's user and host."""
+def resolve_actor(actor: str | None) -> str:
+    """Return the given name, or the name in the settings, or this process's user and host."""
     return check_words("actor", actor or _default_actor(), NAME_BYTES)
 
 

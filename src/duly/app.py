@@ -1,4 +1,4 @@
-"""Duly: wires the store, the registry and the runtime."""
+"""The application object, `Duly`, which connects the store, the registry and the worker."""
 
 import asyncio
 import logging
@@ -10,82 +10,80 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import duly
-from duly.actor import acting
-from duly.api.bulk_acts import BulkActs
-from duly.api.dead import Dead
+from duly.actor import resolve_actor
+from duly.api.bulk_actions import BulkActions
+from duly.api.dead import DeadRuns
 from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.api.sessions import Sessions
-from duly.callers import Connection, aconverse, converse
+from duly.app_protocol import AppProtocol
 from duly.clock import Clock
-from duly.context import is_inside_body_of, joined
+from duly.connections import Connection, aexecute_dialogue, execute_dialogue
+from duly.context import is_inside_body_of, joined_connection
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
-from duly.defining import define
 from duly.errors import BadOption, StoreRefused
-from duly.events import Bus
-from duly.host import Host
+from duly.events import EventBus
 from duly.observe.logs import log_event, log_notice, logger
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
-from duly.settings import Given, load_settings, worker_settings
+from duly.settings import AppOptions, load_settings, worker_settings
 from duly.store.ops import ResetKey
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
-from duly.task import (
-    DEFAULT_KEY_TTL,
-    Call,
-    Task,
-    accept_many,
-)
+from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
+from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.api.schedules import ScheduledOptions, Schedules
+    from duly.api.schedules import ScheduledTaskOptions, Schedules
     from duly.carrier import Carrier
-    from duly.locks import HeldLock, Holders, Lock
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.locks import HeldLock, Lock, LockHolders
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 TEST_URLS: set[str] = set()
-"""The stores of tests that run in this process; while there are any, no other may be used."""
+"""The store URLs of tests that run in this process. While there are any, no other may be used."""
 
 
 class Duly:
-    """An application's tasks and the store they live in."""
+    """An application: its tasks and its store."""
 
     def __init__(
         self,
         url: str | None = None,
         *,
         tracing: Tracing | None = None,
-        **settings: Unpack[Given],
+        **settings: Unpack[AppOptions],
     ) -> None:
-        """Settings that are not given come from DULY_…, or else from [tool.duly] in pyproject."""
+        """Settings that are not passed come from DULY_… variables, or else from [tool.duly]."""
         self.settings = load_settings(url=url or None, **settings)
         self._url = self.settings.url
         self._clock: Clock | None = None
         self._tracing = tracing
         self.registry = Registry()
-        self.bus = Bus()
+        self.bus = EventBus()
         self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
         self.runs = Runs(self)
-        self.dead = Dead(self)
-        self.bulk = BulkActs(self)
+        self.dead = DeadRuns(self)
+        self.bulk = BulkActions(self)
         self.queues = Queues(self)
         self.workers = Workers(self)
         self.sessions = Sessions(self)
         self._schedules: Schedules | None = None
         self._store = PerProcess(self._open_store)
         self.before_calls: list[Callable[[], None]] = []
-        """Asked before a call of a task is accepted; whoever objects raises."""
-        self._opening = threading.Lock()
-        self._holders: Holders | None = None
+        """Hooks that are called before a task call is accepted.
 
-    if not TYPE_CHECKING:  # Type checkers would accept every attribute.
+        A hook raises to refuse the call.
+        """
+        self._opening = threading.Lock()
+        self._holders: LockHolders | None = None
+
+    if not TYPE_CHECKING:  # A type checker would then accept every attribute.
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it only raises
             if name in duly.__all__ and not hasattr(type(self), name):
@@ -93,7 +91,7 @@ class Duly:
                     f"{type(self).__name__!r} object has no attribute {name!r}: "
                     f"this is an application; `import duly` gives duly.{name}"
                 )
-            return super().__getattribute__(name)  # Raises the usual error, or that of a property.
+            return super().__getattribute__(name)  # Raises the usual error, or a property's.
 
     # -- tasks --
 
@@ -149,14 +147,14 @@ class Duly:
         tz: str = "UTC",
         seconds_field: Literal["first", "last"] | None = None,
         name: str | None = None,
-        **options: "Unpack[ScheduledOptions]",
+        **options: "Unpack[ScheduledTaskOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         """Make a function a task that runs at the times of a cron expression.
 
-        An expression of six fields needs `seconds_field`, which says which of them names seconds.
-        Options are those of a schedule and those of `@app.task`; without `name` the schedule is
-        named as its task. A function that is inside another one needs `name`, which then names
-        its task too.
+        An expression of six fields needs `seconds_field`, which says which field holds the seconds.
+        The options are those of a schedule and those of `@app.task`. Without `name`, the schedule
+        gets the name of its task. A function defined inside another function needs `name`, which is
+        then also the name of its task.
         """
         when = {"cron": expression, "tz": tz, "seconds_field": seconds_field}
         return self._schedule(name, options, when)
@@ -170,13 +168,13 @@ class Duly:
         minutes: float = 0,
         seconds: float = 0,
         name: str | None = None,
-        **options: "Unpack[ScheduledOptions]",
+        **options: "Unpack[ScheduledTaskOptions]",
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
-        """Make a function a task that runs again and again, so much elapsed time apart.
+        """Make a function a task that runs repeatedly, with a fixed interval of elapsed time.
 
-        Options are those of a schedule and those of `@app.task`; without `name` the schedule is
-        named as its task. A function that is inside another one needs `name`, which then names
-        its task too.
+        The options are those of a schedule and those of `@app.task`. Without `name`, the schedule
+        gets the name of its task. A function defined inside another function needs `name`, which is
+        then also the name of its task.
         """
         total = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return self._schedule(name, options, {"every": (interval or timedelta()) + total})
@@ -184,7 +182,7 @@ class Duly:
     def _schedule(
         self,
         name: str | None,
-        options: "ScheduledOptions",
+        options: "ScheduledTaskOptions",
         when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
@@ -194,7 +192,7 @@ class Duly:
         others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
 
         def decorate(function: Callable[[], R]) -> Task[[], R]:
-            # Such a function has no name of its own; that of its schedule serves for both.
+            # A local function has no unique name, so its task gets the name of the schedule.
             named = {"name": name} if is_local(function) else {}
             task = self._define(function, others | named)
             self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
@@ -204,9 +202,9 @@ class Duly:
 
     @property
     def schedules(self) -> "Schedules":
-        """Cron, interval and one-time schedules."""
+        """The cron, interval and one-time schedules."""
         if self._schedules is None:
-            # Programs that only enqueue need not pay for importing calendars.
+            # Programs that only enqueue should not pay for importing calendars.
             from duly.api.schedules import Schedules  # noqa: PLC0415
 
             with self._opening:
@@ -217,7 +215,7 @@ class Duly:
 
     @property
     def store(self) -> Store:
-        """The open store; each process opens its own, forked ones too."""
+        """The open store. Each process opens its own, including forked processes."""
         if TEST_URLS and self._url not in TEST_URLS:
             raise StoreRefused(
                 "this application is not under the harness of the test that runs, so it cannot "
@@ -227,38 +225,39 @@ class Duly:
         return self._store.get()
 
     def _open_store(self) -> Store:
-        from duly.store.opening import open_store  # noqa: PLC0415 - spares importers
+        from duly.store.store_factory import open_store  # noqa: PLC0415 - slow to import
 
         return open_store(self._url, clock=self._clock)
 
     @property
     def url(self) -> str:
-        """The address of the store, open or not."""
+        """The address of the store, whether open or not."""
         return self._url
 
     def use_url(self, url: str, *, clock: Clock | None = None) -> None:
-        """Use another store from now on; for workers and commands that are told where.
+        """Use another store from now on. For workers and commands that get a store address.
 
-        A store whose time is the host's goes by that clock, in tests.
+        `clock` replaces the clock of a store that uses the host's time. Tests pass it.
         """
         self._store.close()
         self._url, self._clock = url, clock
 
     def keep_store(self) -> Store:
-        """Return the store for a worker to which this process belongs: `close` leaves it open."""
+        """Return the store for a worker that owns this process. `close` then leaves it open."""
         store = self.store
         self._store.keep()
         return store
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has the store open."""
+        """True if this process has the store open."""
         return self._store.is_open
 
     def close(self) -> None:
-        """Close the store; the next use opens it again.
+        """Close the store. The next use opens it again.
 
-        Inside a task this does nothing: the worker that runs the task still needs the store.
+        Inside a task this does nothing, because the worker that runs the task still needs the
+        store.
         """
         if not is_inside_body_of(self._store.opened):
             self._store.close()
@@ -266,9 +265,9 @@ class Duly:
     # -- enqueueing --
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Run[R]]:
-        """Accept many calls; all of them are durable on return.
+        """Accept many calls. All of them are durable when this returns.
 
-        A transaction has up to two thousand of them, fewer if their arguments exceed 8 MiB.
+        Each transaction contains up to 2,000 calls, or fewer if their arguments exceed 8 MiB.
         """
         return accept_many(self, calls)
 
@@ -276,38 +275,40 @@ class Duly:
         """Forget a key under all names of a task, so that the next call with it makes a new run."""
         name = task.name if isinstance(task, Task) else check_name("task name", task)
         names = (name, *self.registry.other_names(name))
-        ops = [ResetKey(each, check_key(key), acting(actor)) for each in names]
+        ops = [ResetKey(each, check_key(key), resolve_actor(actor)) for each in names]
         return any(self.store.apply(ops))
 
     def send_event(
         self, name: str, payload: object = None, *, connection: Connection = None
     ) -> bool:
-        """Say that something has happened; runs that `wait_for` it go on.
+        """Record that an event has happened. Runs that `wait_for` it continue.
 
-        Return whether it is news: the first word counts, and later ones change nothing. On a
-        connection of the caller's own, or in the transaction of the body that calls, it is said if
-        and when that commits.
+        Return whether the event is new. The first payload counts, and later calls change nothing.
+        On a connection of the caller, or inside the transaction of a task, the event takes effect
+        when that transaction commits.
         """
         op = SendEvent(check_name("event", name), encode_value(payload))
         store = self.store
         if connection is None:
-            connection = joined(store)
+            connection = joined_connection(store)
         if connection is not None:
-            return converse(connection, partial(store.send_elsewhere, op), store.wake)
+            return execute_dialogue(connection, partial(store.send_on_connection, op), store.wake)
         (is_news,) = store.apply([op])
         return bool(is_news)
 
     async def asend_event(
         self, name: str, payload: object = None, *, connection: Connection = None
     ) -> bool:
-        """As `send_event`, without blocking the event loop."""
-        if connection is None and joined(self.store) is not None:
+        """Send an event without blocking the event loop; see `send_event`."""
+        if connection is None and joined_connection(self.store) is not None:
             return self.send_event(name, payload)
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
         op = SendEvent(check_name("event", name), encode_value(payload))
         store = self.store
-        return await aconverse(connection, partial(store.send_elsewhere, op), store.wake)
+        return await aexecute_dialogue(
+            connection, partial(store.send_on_connection, op), store.wake
+        )
 
     def lock(
         self,
@@ -317,19 +318,20 @@ class Duly:
         timeout: float | None = None,
         on_lost: Callable[["HeldLock"], None] | None = None,
     ) -> "Lock":
-        """Return a lock for `with` or `async with`, or to `acquire`; one process holds it.
+        """Return a lock for `with` or `async with`, or to `acquire`. One process can hold it.
 
-        It is renewed while it is held; `ttl` is how long it outlives a holder that vanished.
+        The lock is renewed while it is held. `ttl` is how long it stays locked after its holder
+        died.
         """
-        from duly.locks import Holders, Lock  # noqa: PLC0415 - as with schedules
+        from duly.locks import Lock, LockHolders  # noqa: PLC0415 - as in schedules
 
         with self._opening:
-            self._holders = holders = self._holders or Holders()
-        host = self._lock_host()
+            self._holders = holders = self._holders or LockHolders()
+        host = self._lock_store_provider()
         return Lock(host, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
-    def _lock_host(self) -> Host:
-        """Return the application whose store locks are taken in."""
+    def _lock_store_provider(self) -> AppProtocol:
+        """Return the application whose store holds the locks."""
         return self
 
     # -- workers --
@@ -346,10 +348,10 @@ class Duly:
     ) -> "EmbeddedWorker":
         """Return a worker for this process: `with app.worker(): …` or `app.worker().drain()`.
 
-        What is not given here is as the application's settings say.
+        Settings that are not passed come from the application.
         """
-        # Programs that only enqueue need not pay for importing the runtime.
-        from duly.runtime.embedded import EmbeddedWorker  # noqa: PLC0415
+        # Programs that only enqueue should not pay for importing the worker.
+        from duly.worker.embedded_worker import EmbeddedWorker  # noqa: PLC0415
 
         chosen = worker_settings(
             self.settings.worker(),

@@ -1,4 +1,4 @@
-"""What brings runs to another engine's workers, seen from below."""
+"""The interface of a carrier, which delivers runs to another engine's workers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -7,28 +7,31 @@ from duly.errors import BadOption
 from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 
-class Message(NamedTuple):
-    """Says that an attempt at a run may begin. Lost, it is sent again; doubled, it does nothing."""
+class CarrierMessage(NamedTuple):
+    """A message that an attempt at a run may start.
+
+    A lost message is sent again. A duplicate does nothing.
+    """
 
     run_id: str
     claim_number: int
-    """How often the run was claimed before: only while that holds can the message claim it."""
+    """How often the run was claimed before. The message can claim the run only while this holds."""
     task: str
     queue: str
     priority: int
 
 
-class Pace(NamedTuple):
-    """How often a run is handed over that nobody claims."""
+class ResendPolicy(NamedTuple):
+    """How often a run is handed over if no worker claims it."""
 
     stale_seconds: float = RELAY_STALE_SECONDS
-    """After how long again, for the first time; then twice that, and so on."""
+    """Seconds until it is sent again for the first time. Each later delay is twice as long."""
     most: int | None = None
-    """How often in all, at least twice; without end if None. Then it ends as a dead letter."""
+    """The maximum number, at least 2. After it, the run is a dead letter. None means no bound."""
 
 
-class NotSent(Exception):
-    """Messages about these runs may not have reached their engine; all others have."""
+class CarrierSendFailed(Exception):
+    """Messages about these runs may not have reached their engine. All others have."""
 
     def __init__(self, failed: dict[str, Exception]) -> None:
         first = next(iter(failed.values()))
@@ -37,28 +40,32 @@ class NotSent(Exception):
         self.run_ids = tuple(failed)
 
 
-def check_pace(stale: float, most: int | None) -> Pace:
-    """Return a pace that was asked for, or say why it cannot be one."""
+def check_resend_policy(stale: float, most: int | None) -> ResendPolicy:
+    """Return the resend policy, or raise BadOption."""
     if not 1 <= stale <= DELAY_SECONDS:
         raise BadOption(f"stale must be from 1 second to {DELAY_SECONDS}, not {stale!r}")
-    if most is not None and (type(most) is not int or most < 2):  # noqa: PLR2004 - as is said
+    if most is not None and (type(most) is not int or most < 2):  # noqa: PLR2004 - named in the message
         raise BadOption(
             f"most must be a whole number from 2 on, since the first message may be lost, or None "
             f"for without end, not {most!r}"
         )
-    return Pace(stale, most)
+    return ResendPolicy(stale, most)
 
 
 class Carrier(Protocol):
-    """An engine whose workers run tasks of ours."""
+    """An engine whose workers run tasks of duly."""
 
     @property
-    def pace(self) -> Pace: ...
+    def pace(self) -> ResendPolicy: ...
 
     def attach(self, app: Any) -> None:  # noqa: ANN401 - the application, which is a layer above
-        """Get to know the application whose tasks name this carrier; said again, do nothing."""
+        """Attach the application whose tasks name this carrier. Do nothing if called again."""
         ...
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Give messages to the engine; raise if one may not have arrived, or `NotSent` of some."""
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
+        """Send messages to the engine.
+
+        Raise if a message may not have arrived. `CarrierSendFailed` names the runs of such
+        messages.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Time and identity: the only place that reads a clock or draws a random number."""
+"""Time and identity: the only module that reads a clock or draws a random number."""
 
 import os
 import random
@@ -10,18 +10,18 @@ from typing import Protocol
 MICROSECONDS = 1_000_000
 
 if hasattr(time, "CLOCK_BOOTTIME"):
-    # Unlike CLOCK_MONOTONIC this one goes on while the machine is suspended, so that a laptop
-    # that slept past its lease knows it when it wakes.
+    # Unlike CLOCK_MONOTONIC, this clock continues while the machine is suspended. So a laptop that
+    # slept past its lease knows this when it wakes.
     monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:  # pragma: no cover - other systems have no such clock
     monotonic = time.monotonic  # type: ignore[assignment]
-"""Seconds that only grow, also while the machine sleeps."""
+"""Seconds that only grow, also while the machine is suspended."""
 
 
 def boot_id() -> bytes:
     """Return an id of this boot of the machine."""
     try:
-        # open, since importing pathlib would cost every program that only enqueues.
+        # open, since importing pathlib would slow down every program that only enqueues.
         with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
             return bytes.fromhex(file.read().strip().replace("-", ""))
     except OSError:
@@ -32,11 +32,14 @@ class Clock(Protocol):
     """Wall time, and time since the machine was started, both in microseconds."""
 
     def now(self) -> int:
-        """Return the wall time, since 1970, UTC."""
+        """Return the wall time since 1970, in UTC."""
         ...
 
     def uptime(self) -> int:
-        """Return the time since the machine was started, which nobody can set."""
+        """Return the time since the machine was started.
+
+        Setting the wall clock does not change it.
+        """
         ...
 
 
@@ -53,25 +56,25 @@ class SystemClock:
 
 
 class RunIds:
-    """Makes UUIDv7 texts that only grow within one process, forked children included."""
+    """Makes UUIDv7 texts that only grow within one process, including forked children."""
 
     def __init__(self) -> None:
-        self.begin_anew()
-        # A thread of the parent may have held the lock at the fork, and will never let it go here.
-        os.register_at_fork(after_in_child=self.begin_anew)
+        self.reset_after_fork()
+        # A thread of the parent may have held the lock at the fork, and can never release it here.
+        os.register_at_fork(after_in_child=self.reset_after_fork)
 
-    def begin_anew(self) -> None:
-        """Forget what another process has drawn."""
+    def reset_after_fork(self) -> None:
+        """Replace the state that was inherited from the parent process."""
         self._lock = threading.Lock()
         self._last = 0
-        # Seeded by the system. Ids have to be unique; they are no secret.
+        # Seeded by the system. Ids must be unique, but they are not secret.
         self._bits = random.Random().getrandbits  # noqa: S311
 
     def next(self) -> str:
         """Return a new id."""
         with self._lock:
-            # 48 bits of milliseconds and 26 of sequence make one growing number; a clock that
-            # steps back only makes the sequence carry into the milliseconds.
+            # 48 bits of milliseconds and 26 of sequence form one growing number. If the clock steps
+            # back, the sequence carries into the milliseconds.
             drawn = time.time_ns() // 1_000_000 << 26 | self._bits(23)
             self._last = last = drawn if drawn > self._last else self._last + 1
             tail = self._bits(48)
@@ -85,19 +88,19 @@ run_ids = RunIds()
 
 
 new_id = run_ids.next
-"""Returns a UUIDv7, later than every one this process made before."""
+"""Return a UUIDv7 that is later than all earlier ones of this process."""
 
 
 def new_secret() -> str:
-    """Return 256 bits that nobody can guess, as text that fits into headers."""
+    """Return 256 random bits that cannot be guessed, as text that fits into headers."""
     return os.urandom(32).hex()
 
 
 def wall_seconds() -> float:
-    """Return the wall time of this host, for what only this host has to agree on."""
+    """Return the wall time of this host, for values that only this host compares."""
     return time.time()
 
 
 def jitter() -> float:
-    """Return a number from 0 up to 1, for spreading retries and back-offs."""
+    """Return a random number in [0, 1), for spreading retries and back-offs."""
     return random.random()  # noqa: S311 - spreading load, nothing secret

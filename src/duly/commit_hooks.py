@@ -1,6 +1,6 @@
-"""Calling a function once a caller's transaction has committed.
+"""Calls a function after a caller's transaction has committed.
 
-Django and the Session of SQLAlchemy have a hook for that. Other connections have none.
+Django and SQLAlchemy's Session have a hook for this. Other connections have none.
 """
 
 import contextlib
@@ -18,13 +18,19 @@ class CommitHooks(NamedTuple):
     """How one library calls a function after a commit."""
 
     are_available: Callable[[Any], bool]
-    """Whether the transaction on this connection, as it is now, has such a hook."""
+    """Returns whether the current transaction on this connection has such a hook."""
     add: Callable[[Any, Hook], None]
-    """Called behind the statements: without a transaction they are committed, and it calls back."""
+    """Called after the statements.
+
+    Without a transaction they are committed, so it calls back at once.
+    """
 
 
-def harmless(hook: Hook) -> Hook:
-    """Return a hook that raises nothing: the commit has succeeded, and polling is the backstop."""
+def suppress_errors(hook: Hook) -> Hook:
+    """Return a hook that raises nothing.
+
+    The commit has succeeded, and polling finds the run anyway.
+    """
 
     def call() -> None:
         with contextlib.suppress(DulyError, OSError, RuntimeError):
@@ -37,7 +43,7 @@ def harmless(hook: Hook) -> Hook:
 
 
 def _django_has_hooks(connection: Any) -> bool:  # noqa: ANN401 - Django's own
-    # Without both, the application calls commit() itself, and Django refuses hooks.
+    # If both are false, the application calls commit() itself, and Django refuses hooks.
     return bool(connection.in_atomic_block or connection.get_autocommit())
 
 
@@ -45,18 +51,18 @@ def _add_to_django(connection: Any, hook: Hook) -> None:  # noqa: ANN401
     connection.on_commit(hook, robust=True)
 
 
-OF_DJANGO = CommitHooks(_django_has_hooks, _add_to_django)
+DJANGO_HOOKS = CommitHooks(_django_has_hooks, _add_to_django)
 
 
 # -- SQLAlchemy --
 
 
 _hooks: WeakKeyDictionary[Any, list[Hook]] = WeakKeyDictionary()
-"""The hooks of each open transaction or savepoint of a Session; a rollback forgets them."""
+"""The hooks of each open transaction or savepoint of a Session. A rollback discards them."""
 
 
 def _session_has_hooks(session: Any) -> bool:  # noqa: ANN401 - SQLAlchemy's own
-    # On a Connection the session may be a part of a transaction that others commit, later.
+    # A session on a Connection may be part of a transaction that other code commits later.
     return not isinstance(session.get_bind(), sys.modules["sqlalchemy.engine"].Connection)
 
 
@@ -71,7 +77,7 @@ def _add_to_session(session: Any, hook: Hook) -> None:  # noqa: ANN401
 
 
 def _after_commit(session: Any) -> None:  # noqa: ANN401
-    """Call the hooks of a transaction that has committed; hand on those of a savepoint."""
+    """Call the hooks of a transaction that has committed. Move those of a savepoint outwards."""
     savepoint = session.get_nested_transaction()
     found = _hooks.pop(savepoint or session.get_transaction(), [])
     if savepoint is None:
@@ -80,18 +86,18 @@ def _after_commit(session: Any) -> None:  # noqa: ANN401
     elif found:
         around = savepoint.parent
         while not around.nested and around.parent is not None:
-            around = around.parent  # A flush, which is a part of what is around it.
+            around = around.parent  # This is a flush, which belongs to the transaction around it.
         _hooks.setdefault(around, []).extend(found)
 
 
-OF_SESSIONS = CommitHooks(_session_has_hooks, _add_to_session)
+SESSION_HOOKS = CommitHooks(_session_has_hooks, _add_to_session)
 
 
 def _sync_session(session: Any) -> Any:  # noqa: ANN401
     return session.sync_session
 
 
-OF_ASYNC_SESSIONS = CommitHooks(
+ASYNC_SESSION_HOOKS = CommitHooks(
     lambda session: _session_has_hooks(_sync_session(session)),
     lambda session, hook: _add_to_session(_sync_session(session), hook),
 )

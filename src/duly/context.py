@@ -1,4 +1,4 @@
-"""What a running task can know and say about its own run."""
+"""The context of a running task: what it can read and write about its own run."""
 
 import json
 import threading
@@ -8,26 +8,26 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from duly.core.held_steps import effect_key
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
+from duly.core.unresolved_steps import effect_key
 from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
-from duly.store.lent import BODY
+from duly.store.outage_wait import WAIT_UNTIL
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
-from duly.store.waiting import WAIT_UNTIL
+from duly.store.task_connection import BODY
 
 Connection = Any
-"""The driver's own connection."""
+"""A connection object of the database driver."""
 
 Left = TypeVar("Left", Suspend, StepVanished)
 
 
-class Transactions(Protocol):
-    """The transactions of bodies."""
+class TransactionPort(Protocol):
+    """The transactions of tasks."""
 
     def connection(self, claim: Claim) -> Connection: ...
     def begin(self, claim: Claim, *, for_step: bool = False) -> Connection: ...
@@ -37,22 +37,22 @@ class Transactions(Protocol):
     def record(self, claim: Claim, op: EndStep, *, commit: bool) -> bool | None: ...
 
 
-class Port(Protocol):
-    """What the context needs of the worker that runs the body."""
+class WorkerPort(Protocol):
+    """The parts of a worker that the context of a body needs."""
 
     @property
     def store(self) -> Store | None:
-        """None where the body runs in a process of its own."""
+        """None if the body runs in a process of its own."""
         ...
 
     @property
     def registry(self) -> Registry | None:
-        """The tasks that are known here; None there too."""
+        """The tasks known here. None if the body runs in a process of its own."""
         ...
 
     @property
-    def sections(self) -> Transactions | None:
-        """None there too: no transaction crosses that border."""
+    def task_transactions(self) -> TransactionPort | None:
+        """None if the body runs in a process of its own: a transaction cannot cross processes."""
         ...
 
     def progress(self, claim: Claim, fraction: float | None, text: str | None) -> None: ...
@@ -73,10 +73,10 @@ class RunContext:
         "_used",
         "deadline",
         "has_ended",
-        "left_by",
+        "leaving_error",
     )
 
-    def __init__(self, claim: Claim, port: Port, deadline: float | None) -> None:
+    def __init__(self, claim: Claim, port: WorkerPort, deadline: float | None) -> None:
         self._claim = claim
         self._port = port
         self._log: RunLogger | None = None
@@ -84,66 +84,66 @@ class RunContext:
         self._used: set[str] = set()
         self._open: OpenSteps | None = None
         self.has_ended = False
-        self.left_by: Suspend | StepVanished | None = None
-        """What was raised to leave the body; one that goes on all the same has caught it."""
+        self.leaving_error: Suspend | StepVanished | None = None
+        """The exception raised to leave the body. A body that still continues has caught it."""
         self.deadline = deadline
-        """When the attempt's timeout strikes, on the clock of `duly.clock.monotonic`; or None."""
+        """When the attempt's timeout expires, on the clock of `duly.clock.monotonic`; or None."""
 
     @property
     def run_id(self) -> str:
-        """The run's id; the same over all attempts."""
+        """The run's id. It is the same for all attempts."""
         return self._claim.run_id
 
     @property
     def task(self) -> str:
-        """The name the run was enqueued under."""
+        """The task name that the run was enqueued with."""
         return self._claim.task
 
     @property
     def queue(self) -> str:
-        """The queue the run came from."""
+        """The queue that the run was claimed from."""
         return self._claim.queue
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._claim.attempt
 
     @property
     def generation(self) -> int:
-        """How often an operator has driven this run, from 1."""
+        """1, plus one for every retry by an operator."""
         return self._claim.generation
 
     @property
     def fence(self) -> int:
-        """A number that only grows; a store that refuses smaller ones is safe from zombies."""
+        """A number that grows with every claim. Pass it to stores that refuse smaller numbers."""
         return self._claim.claim_number
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags the run was enqueued with."""
+        """The tags that the run was enqueued with."""
         return plain_tags(json.loads(self._claim.tags)) if self._claim.tags else {}
 
     @property
     def log(self) -> "RunLogger":
-        """A logger whose lines are kept with the run."""
+        """A logger whose lines are stored with the run."""
         if self._log is None:
-            with _making:
+            with _creation_lock:
                 self._log = self._log or RunLogger(self._claim, self._port)
         return self._log
 
     @property
     def connection(self) -> Connection:
         """A connection whose writes commit with this run's completion (`transaction=True`)."""
-        return self._sections().connection(self._claim)
+        return self._task_transactions().connection(self._claim)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Open a transaction for the last part of the body: it commits with the completion.
+        """Open a transaction for the last part of the task. It commits with the run's completion.
 
-        What is enqueued in it is a part of it. If the block raises, all of it is undone.
+        Runs enqueued inside it are part of it. If the block raises, everything in it is undone.
         """
-        sections = self._sections()
+        sections = self._task_transactions()
         connection = sections.begin(self._claim)
         try:
             yield connection
@@ -154,27 +154,27 @@ class RunContext:
             raise
 
     def joined(self, store: object) -> Connection | None:
-        """Return the open connection that a write to that store is a part of, if there is one."""
-        sections = self._port.sections
+        """Return the open connection that writes to this store must use, or None."""
+        sections = self._port.task_transactions
         return None if sections is None else sections.joined(self._claim, store)
 
     # -- steps --
 
     @property
     def store(self) -> Store:
-        """The store that this run lies in."""
+        """The store that contains this run."""
         found = self._port.store
         if found is None:
             raise BadOption("a task with executor='process' cannot have steps")
         return found
 
     def definition_of(self, task: str) -> Definition | None:
-        """Return the definition of a task; None if that is not known here."""
+        """Return the definition of a task, or None if the task is not known here."""
         registry = self._port.registry
         return None if registry is None else registry.find(task)
 
     def steps(self) -> dict[str, StepRecord]:
-        """Return what was on record of this run when this attempt first asked, by name."""
+        """Return the steps on record when this attempt first asked, by name."""
         if self._steps is None:
             is_new = self._claim.claim_number == 1
             found = [] if is_new else self.store.list_steps(self._claim.run_id)
@@ -182,7 +182,10 @@ class RunContext:
         return self._steps
 
     def use_step(self, name: str) -> str:
-        """Note that this attempt has come to a step; two of one name could not be told apart."""
+        """Record that this attempt has reached a step. Raise if the name was used before.
+
+        Two steps with one name could not be distinguished.
+        """
         self.steps()
         if name in self._used:
             raise BadOption(
@@ -194,70 +197,72 @@ class RunContext:
 
     @property
     def has_steps(self) -> bool:
-        """Whether this attempt has come to a step."""
+        """True if this attempt has reached a step."""
         return self._steps is not None
 
     @property
     def open_steps(self) -> OpenSteps:
-        """The steps that this attempt is in."""
+        """The steps that are open in this attempt."""
         if self._open is None:
-            with _making:
+            with _creation_lock:
                 self._open = self._open or OpenSteps()
         return self._open
 
     def unused_steps(self) -> list[str]:
-        """Return steps on record that this attempt has not come to; nothing if it had none."""
+        """Return recorded steps that this attempt has not reached. Empty if it reached no step."""
         if self._steps is None:
             return []
         return [
             name
             for name in self._steps
-            if name and name not in self._used and not self._is_passed_over(name)
+            if name and name not in self._used and not self._is_skipped(name)
         ]
 
     def leave(self, error: Left) -> Left:
-        """Note what the body is to be left by, and return it."""
-        self.left_by = error
+        """Record and return the exception that leaves the body."""
+        self.leaving_error = error
         return error
 
-    def _is_passed_over(self, name: str) -> bool:
-        """Say whether a step lies inside of one that this attempt has passed over."""
+    def _is_skipped(self, name: str) -> bool:
+        """Return whether a step is inside a step that this attempt has skipped."""
         known = self._steps or {}
         for _ in known:
             record = known[name]
             if record.kind != "step":
-                # Nothing says where a wait lies: if a step was passed over, perhaps there.
+                # The record of a wait does not name its outer step. If any step was skipped, the
+                # wait may be inside it.
                 return any(known[used].done for used in self._used & known.keys())
             outer = None if record.awaited is None else known.get(record.awaited)
             if outer is None:
                 return False
             if outer.name in self._used:
-                # What children a gather has is on record before it is done.
+                # The children of a gather are recorded before the gather is done.
                 return outer.done or outer.kind == "gather"
             name = outer.name
         return False
 
     def effect_key(self, name: str = "") -> str:
-        """Return a key for an outside API: the same over all attempts, another for every name.
+        """Return an idempotency key for an outside API: the same for all attempts, unique per name.
 
-        A redrive keeps it too, unless it asks for fresh ones.
+        A retry by an operator keeps it too, unless it requests fresh ones.
         """
         return effect_key(self._claim.run_id, self.steps().values(), name)
 
     def begin_transaction(self) -> bool:
-        """Open this run's transaction for a step; say whether it was not open yet."""
-        sections = self._sections()
+        """Open this run's transaction for a step. Return False if it was already open."""
+        sections = self._task_transactions()
         if sections.joined(self._claim, self.store) is not None:
             return False
         sections.begin(self._claim, for_step=True)
         return True
 
     def refuse_in_transaction(self, what: str) -> None:
-        """Refuse what has to be durable at once, or leaves the body, while its transaction is open.
+        """Refuse an action while this run's transaction is open.
 
-        One would be undone with the transaction, the other would undo it.
+        An action that must be durable at once would be undone with the transaction. A wait leaves
+        the body, which would undo the transaction.
         """
-        sections = self._port.sections
+        sections = self._port.task_transactions
         if sections is not None and sections.is_open(self._claim):
             raise BadOption(
                 f"{what} cannot be a part of this run's transaction, which is open: do it before "
@@ -265,35 +270,38 @@ class RunContext:
             )
 
     def abandon_transaction(self, error: BaseException) -> BaseException:
-        """Undo what this run's transaction wrote; return the error, or why it comes of that."""
-        return self._sections().abandon(self._claim, error)
+        """Undo what this run's transaction wrote.
+
+        Return the error, or a better one caused by it.
+        """
+        return self._task_transactions().abandon(self._claim, error)
 
     def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
-        """Record a step in this run's transaction, and end that; None if none is open."""
-        sections = self._port.sections
+        """Record a step in this run's transaction, and end that. Return None if none is open."""
+        sections = self._port.task_transactions
         return None if sections is None else sections.record(self._claim, op, commit=commit)
 
-    def _sections(self) -> Transactions:
-        sections = self._port.sections
+    def _task_transactions(self) -> TransactionPort:
+        sections = self._port.task_transactions
         if sections is None:
             raise BadOption("a task with executor='process' cannot have a transaction")
         return sections
 
     def progress(self, fraction: float | None = None, text: str | None = None) -> None:
-        """Say how far this attempt has come, from 0 to 1; shown within a second."""
+        """Report the progress of this attempt, from 0 to 1. It is shown within a second."""
         if fraction is not None and not 0.0 <= fraction <= 1.0:
             message = f"progress is a fraction from 0 to 1, not {fraction!r}"
             raise BadOption(message)
-        share = None if fraction is None else float(fraction)  # Of any kind of number.
+        share = None if fraction is None else float(fraction)  # It may be any kind of number.
         self._port.progress(self._claim, share, text)
 
     def check_cancelled(self) -> None:
-        """End the attempt here if somebody asked to cancel it."""
+        """End the attempt here if a cancel was requested."""
         if self._port.is_cancelled(self._claim):
             raise CancelRequested
 
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 _current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
 
 
@@ -307,9 +315,9 @@ def current() -> RunContext:
 
 
 class RunConnection:
-    """The connection of the run that is current, as a parameter of a task may be annotated.
+    """The connection of the current run, as an annotation for a parameter of a task.
 
-    What is done with it is done with `current().connection`: its first use opens the transaction.
+    It delegates to `current().connection`, so its first use opens the transaction.
     """
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the driver has
@@ -320,41 +328,41 @@ class RunConnection:
 
 
 CONNECTION = RunConnection()
-"""The default of such a parameter, so that calls need not, and cannot, give it."""
+"""The default of such a parameter. Callers do not, and cannot, pass it."""
 
 
-def joined(store: object) -> Connection | None:
-    """Return the open connection of the body that is calling, if it is to that store."""
+def joined_connection(store: object) -> Connection | None:
+    """Return the open connection of the body that is calling, if it belongs to this store."""
     found = _current.get()
     return None if found is None else found.joined(store)
 
 
 def is_inside_body_of(store: object) -> bool:
-    """Return whether a body is calling that a worker runs on that store."""
+    """Return whether the caller is the body of a run in this store."""
     return (found := _current.get()) is not None and found._port.store is store  # noqa: SLF001
 
 
-def left_by() -> Suspend | StepVanished | None:
-    """Return what was raised to leave the body that calls, if anything was."""
+def leaving_error() -> Suspend | StepVanished | None:
+    """Return the exception that was raised to leave the calling body, or None."""
     found = _current.get()
-    return None if found is None else found.left_by
+    return None if found is None else found.leaving_error
 
 
 def current_claim() -> Claim | None:
-    """Return the claim under which the body that calls runs; None in a process of its own."""
+    """Return the claim of the calling body. None in a process of its own."""
     found = _current.get()
     return None if found is None else found._claim  # noqa: SLF001 - of this module
 
 
-def enter(context: RunContext) -> None:
-    """Make a run the current one of this context, in which nothing but its body runs."""
+def set_current(context: RunContext) -> None:
+    """Make a run the current one of this context. Only the run's body may execute there."""
     _current.set(context)
     BODY.set(object())
     WAIT_UNTIL.set(partial(context._port.wait_until, context._claim, context.deadline))  # noqa: SLF001
 
 
 def end_body(context: RunContext) -> OpenSteps | None:
-    """Note that a body has ended; return its steps if there are some that go on."""
+    """Record that a body has ended. Return its open steps, or None if there are none."""
     context.has_ended = True
     steps = context._open  # noqa: SLF001 - of this module
     return None if steps is None or steps.is_empty() else steps

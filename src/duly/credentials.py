@@ -24,7 +24,7 @@ _SUBSCRIBER_BITS = 64
 
 
 def check_password(name: str, password: str) -> None:
-    """Refuse a password that is guessed within the tries that a client has."""
+    """Raise BadOption for a password that could be guessed within the tries that a client has."""
     if len(password) < PASSWORD_LENGTH or len(set(password)) < PASSWORD_CHARACTERS:
         # The password itself is not shown.
         raise BadOption(
@@ -38,11 +38,11 @@ class TooManyTries(Exception):
 
 
 class LoginLimit:
-    """Counts wrong tries by client address, by name, and in all.
+    """Counts wrong tries by client address, by name, and in total.
 
-    An address with too many is refused for a while. A name with too many, or too many in all, make
-    every answer late and refuse nobody: otherwise strangers could lock out those who know the
-    password.
+    An address with too many wrong tries is refused for a while. Too many wrong tries for a name, or
+    in total, only delay every answer. If they refused anyone, strangers could lock out users who
+    know the password.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class LoginLimit:
         self._slots = Semaphore(LOGIN_FAILURES)
 
     async def wait(self, address: str, name: str | None = None) -> None:
-        """Return when credentials may be compared; raise TooManyTries if they may not.
+        """Return when credentials may be compared. Raise TooManyTries if they may not.
 
         A token has no name.
         """
@@ -61,13 +61,14 @@ class LoginLimit:
         is_name_tried = name is not None and self._by_name.are_too_many(_digest(name))
         if is_name_tried or self._in_all.are_too_many(b""):
             await sleep(LOGIN_DELAY_SECONDS)
-            self._refuse(client)  # Others from the same address may have failed meanwhile.
+            self._refuse(client)  # Other requests from this address may have failed meanwhile.
 
     @asynccontextmanager
     async def slot(self, address: str) -> AsyncIterator[None]:
         """Wait for one of a few slots, for a comparison that takes time.
 
-        Without it, all guesses that a client sends at once would be compared before one has failed.
+        Without slots, all guesses that a client sends at once would be compared before one has
+        failed.
         """
         async with self._slots:
             self._refuse(client_key(address))
@@ -90,7 +91,7 @@ class LoginLimit:
 
 
 class _Failures:
-    """When the latest failures of each key were, for a bounded number of keys."""
+    """The times of the latest failures of each key, for a bounded number of keys."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -113,7 +114,7 @@ class _Failures:
 
 
 def client_key(address: str) -> bytes:
-    """Return a key that all addresses of one client have."""
+    """Return a key that all addresses of one client share."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -126,5 +127,5 @@ def client_key(address: str) -> bytes:
 
 
 def _digest(text: str) -> bytes:
-    # Of one length, however long a name the client sends.
+    # A digest has a fixed length, however long the client's name is.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

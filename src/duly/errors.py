@@ -1,4 +1,4 @@
-"""All errors a user of duly can meet.
+"""All errors that duly raises to its users.
 
     DulyError
     ├── BadArguments, PayloadError      also TypeError: the call itself is wrong
@@ -17,7 +17,7 @@
         │   └── WouldBlockItself, ReadTooSlow
         └── StoreReadOnly, StoreFull, StoreRefused, SchemaMismatch
 
-`Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to say what should follow.
+`Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to choose what happens next.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class DulyError(Exception):
     """The root of every error that duly raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Other engines pickle errors; most of ours are made of more than their message.
+        # Other engines pickle errors, and most of these have more attributes than their message.
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -51,7 +51,10 @@ class PayloadError(DulyError, TypeError):
 
 
 class StepNotKept(PayloadError):
-    """What a step returned cannot be stored. It was carried out, if no transaction undid it."""
+    """The result of a step cannot be stored.
+
+    Unless a transaction undid the step, it was executed.
+    """
 
     def __init__(self, step: str, error: PayloadError, *, is_undone: bool = False) -> None:
         done = "what it wrote is undone, and it" if is_undone else "the step was carried out, so it"
@@ -61,11 +64,11 @@ class StepNotKept(PayloadError):
 
 
 class BadOption(DulyError, ValueError):
-    """An option of a task, a call or a command has a value that cannot be kept."""
+    """An option of a task, a call or a command has an invalid value."""
 
 
 class BadSchedule(BadOption):
-    """A schedule cannot be kept: its expression, its zone, its policy or its name."""
+    """A schedule has an invalid expression, time zone, policy or name."""
 
 
 class DuplicateTask(DulyError):
@@ -80,15 +83,15 @@ class DuplicateTask(DulyError):
 
 
 class AppNotFound(BadOption):
-    """The reference of an application leads to no application."""
+    """The reference to an application does not lead to one."""
 
 
 class AppBroken(DulyError):
-    """The module of an application raised while it was imported; its cause is what it raised."""
+    """The module of an application raised while it was imported. The cause is its exception."""
 
 
 class TaskNotRegistered(DulyError):
-    """A run or a command names a task this process does not know."""
+    """A run or a command names a task that this process does not know."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         hint = f"; it knows {', '.join(known)}" if known else ""
@@ -103,7 +106,7 @@ class KeyConflict(DulyError):
     """A key was used before with other arguments."""
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
-        """Say whose it is: that run's, or else a call's that the guard knows."""
+        """Describe the owner of the key: a run, or else a call that the guard has recorded."""
         whose, reset = "a call with other arguments", "guard.reset(key) if that no longer counts"
         if run_id is not None:
             whose = f"run {run_id}, which has other arguments"
@@ -114,7 +117,7 @@ class KeyConflict(DulyError):
 
 
 class QueueFull(DulyError):
-    """As many runs wait in a queue as may; nothing of this call was accepted."""
+    """A queue has reached its maximum number of waiting runs. Nothing of this call was accepted."""
 
     def __init__(self, queue: str, max_size: int) -> None:
         super().__init__(
@@ -155,7 +158,7 @@ class ScheduleNotFound(DulyError, LookupError):
 
 
 class ScheduleEnded(DulyError):
-    """A schedule that comes due no more was to be paused or resumed."""
+    """A schedule that has ended cannot be paused or resumed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -177,7 +180,7 @@ class ScheduleExists(DulyError):
 
 
 class LockBusy(DulyError):
-    """Somebody else holds a lock."""
+    """Another caller holds the lock."""
 
     def __init__(self, name: str, holder: str, left: float | None) -> None:
         hint = f"it is free in {left or 0:.1f} s unless it is renewed; wait for it with timeout=…"
@@ -189,7 +192,7 @@ class LockBusy(DulyError):
 
 
 class LockLost(DulyError):
-    """A lock could not be renewed in time: somebody else may hold it by now."""
+    """A lock could not be renewed in time, so another caller may hold it now."""
 
     def __init__(self, name: str, fence: int) -> None:
         super().__init__(
@@ -201,7 +204,7 @@ class LockLost(DulyError):
 
 
 class RunNotFinal(DulyError):
-    """An act that needs a final state met a run that still lives: that one, or one with its key."""
+    """An operator action needs a final state, but the run, or a run with its key, is still live."""
 
     def __init__(self, run_id: str, state: str, *, retried: str | None = None) -> None:
         other = (
@@ -213,7 +216,7 @@ class RunNotFinal(DulyError):
 
 
 class RunNotInterrupted(DulyError):
-    """An act that is about an interrupted step met a run that has none, or has not ended."""
+    """The run has no interrupted step, or has not ended, so no step can be resolved."""
 
     def __init__(self, run_id: str, state: str) -> None:
         super().__init__(f"run {run_id} is {state}, and in no step that must not begin twice")
@@ -222,7 +225,7 @@ class RunNotInterrupted(DulyError):
 
 
 class StepNotResolved(DulyError):
-    """A run was to be retried that ended in a step which must not begin twice."""
+    """The run ended in a step that must not start twice, so it cannot be retried yet."""
 
     def __init__(self, run_id: str, steps: tuple[str, ...]) -> None:
         words = ("step " if len(steps) == 1 else "steps ") + ", ".join(map(repr, steps))
@@ -236,7 +239,7 @@ class StepNotResolved(DulyError):
 
 
 class RunFailed(DulyError):
-    """The run ended as failed; its message is the last attempt's error."""
+    """The run failed. The message is the error of its last attempt."""
 
     def __init__(self, run_id: str, cause: str | None, error: str | None) -> None:
         super().__init__(f"run {run_id} failed ({cause}): {error}")
@@ -246,7 +249,7 @@ class RunFailed(DulyError):
 
 
 class RunInterrupted(DulyError):
-    """The run vanished mid-body and waits for a person (`on_crash="hold"`)."""
+    """The run was lost during its task and waits for a person (`on_crash="hold"`)."""
 
     def __init__(self, run_id: str, cause: str | None) -> None:
         super().__init__(
@@ -267,7 +270,7 @@ class RunCancelled(DulyError):
 
 
 class Busy(DulyError):
-    """Another caller is running the body of a key."""
+    """Another caller is running the function for this key."""
 
     def __init__(self, key: str, holder: str, left: float) -> None:
         super().__init__(
@@ -277,11 +280,11 @@ class Busy(DulyError):
         self.key = key
         self.holder = holder
         self.retry_after = left
-        """Seconds after which a holder that has died can be replaced."""
+        """Seconds until another caller can take the key over if its holder has died."""
 
 
 class ClaimLost(DulyError):
-    """This attempt no longer holds its run or its key: another has taken it over."""
+    """This attempt no longer holds its run or its key, because another attempt took it over."""
 
     def __init__(self, what: str, claim_number: int) -> None:
         super().__init__(
@@ -292,15 +295,15 @@ class ClaimLost(DulyError):
 
 
 class TransactionTooLong(DulyError):
-    """A body's transaction was open for longer than allowed, and was rolled back."""
+    """A task's transaction was open for longer than allowed, and was rolled back."""
 
 
 class TransactionEnded(DulyError):
-    """A body's transaction has ended: with its run, or because the body ended it by itself."""
+    """A task's transaction has ended, with its run or because the task ended it."""
 
 
 class LifespanNotStarted(DulyError):
-    """A request came to an application before its lifespan began, or without any."""
+    """A request reached an application before its lifespan began, or without one."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -312,7 +315,7 @@ class LifespanNotStarted(DulyError):
 
 
 class NoCurrentRun(DulyError):
-    """`duly.current()` was called outside a running task, or a step begins behind its end."""
+    """`duly.current()` was called outside a running task, or a step began after its task ended."""
 
 
 class WorkerTimeout(DulyError, TimeoutError):
@@ -320,23 +323,23 @@ class WorkerTimeout(DulyError, TimeoutError):
 
 
 class StoreError(DulyError):
-    """Something about the database."""
+    """An error of the database."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached now; trying again later may help."""
+    """The database cannot be reached now. Trying again later may help."""
 
 
 class StoreBusy(StoreUnavailable):
-    """The database answers, but another transaction holds what this needs."""
+    """The database answers, but another transaction holds a lock that this operation needs."""
 
 
 class WouldBlockItself(StoreBusy):
-    """A caller asked for a write lock that it holds itself; nothing was written."""
+    """A caller waits for a write lock that it holds itself. Nothing was written."""
 
 
 class ReadTooSlow(StoreBusy):
-    """A read took longer than whoever asked would wait, and was given up; nothing was changed."""
+    """A read took longer than its caller allows, and was stopped. Nothing was changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -350,23 +353,23 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk or the database is full; nothing was written."""
+    """The disk or the database is full. Nothing was written."""
 
 
 class StoreRefused(StoreError):
-    """The database, its address or its place cannot be used as it is."""
+    """The database, its address or its location cannot be used as it is."""
 
 
 class SchemaMismatch(StoreError):
-    """The tables are of another version than this code needs."""
+    """The tables have another version than this code needs."""
 
 
 OUTAGES = (StoreUnavailable, StoreFull, StoreReadOnly)
-"""The same write may succeed once somebody has helped the store."""
+"""After these errors, the same write may succeed once the store has been repaired."""
 
 
 class Snooze(Exception):
-    """Raised by a task: run me again in `seconds`, without using an attempt."""
+    """Raised by a task: run it again in `seconds`, without using an attempt."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds} s")
@@ -374,7 +377,7 @@ class Snooze(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by a task: this attempt failed; use a retry, `seconds` from now."""
+    """Raised by a task: this attempt failed. Use a retry, `seconds` from now."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(reason or f"asked to be retried after {seconds} s")
@@ -382,7 +385,7 @@ class RetryAfter(Exception):
 
 
 class Discard(Exception):
-    """Raised by a task: end this run as cancelled; there is nothing to do any more."""
+    """Raised by a task: end this run as cancelled, because nothing is left to do."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "discarded by its task")
@@ -390,8 +393,8 @@ class Discard(Exception):
 
 
 class CancelRequested(BaseException):
-    """Raised by `current().check_cancelled()`; `except Exception` in a body lets it by."""
+    """Raised by `current().check_cancelled()`. `except Exception` in a task does not catch it."""
 
 
 class AttemptTimedOut(BaseException):
-    """Raised inside the body of a thread task whose timeout has passed."""
+    """Raised inside a thread task whose timeout has passed."""

@@ -1,4 +1,7 @@
-"""Facts, told after they are durable. `observe` turns them into logs, metrics and spans."""
+"""Facts that are emitted after they are durable.
+
+`duly.observe` turns them into logs, metrics and spans.
+"""
 
 import sys
 import threading
@@ -10,7 +13,7 @@ from duly.core.verdict import Verdict
 
 
 class AttemptEnded(NamedTuple):
-    """An attempt's end is recorded."""
+    """The end of an attempt is recorded."""
 
     claim: Claim
     outcome: str
@@ -18,25 +21,25 @@ class AttemptEnded(NamedTuple):
     elapsed: int
     error: str | None
     traceback: str | None = None
-    """Of an exception of the body, without the secrets that it shows."""
+    """The traceback of the body's exception, with secrets masked."""
 
 
-class ClaimWasLost(NamedTuple):
-    """An attempt ended, but its run had been taken over; its result is dropped."""
+class ResultDropped(NamedTuple):
+    """An attempt ended after its run was taken over. Its result is dropped."""
 
     run_id: str
     claim_number: int
 
 
 class WorkerStarted(NamedTuple):
-    """A worker is registered and claims."""
+    """A worker is registered and claims runs."""
 
     worker_id: str
     store: str
 
 
 class WorkerEnded(NamedTuple):
-    """A worker's process is gone or was declared dead; its runs were settled."""
+    """A worker's process has ended or was declared dead. Its runs were settled."""
 
     worker_id: str
     reason: str
@@ -44,7 +47,7 @@ class WorkerEnded(NamedTuple):
 
 
 class WorkerGaveUp(NamedTuple):
-    """For a whole lease, a worker's beats reached the store and none of its other writes did."""
+    """For a whole lease, a worker's heartbeats reached the store but its other writes did not."""
 
     worker_id: str
     lease: float
@@ -52,7 +55,7 @@ class WorkerGaveUp(NamedTuple):
 
 
 class WorkerStalled(NamedTuple):
-    """A thread of a worker's engine has hung; the worker stops, and a supervisor replaces it."""
+    """An engine thread of a worker has hung. The worker stops, and a supervisor replaces it."""
 
     worker_id: str
     thread: str
@@ -74,42 +77,42 @@ class StoreRecovered(NamedTuple):
 
 
 class EngineFailed(NamedTuple):
-    """A part of the engine met an error it does not know; it goes on after a pause."""
+    """A part of the engine met an unexpected error. It continues after a pause."""
 
     what: str
     error: str
 
 
 class ClaimsHandedBack(NamedTuple):
-    """Claims that this worker never ran went back to the queue."""
+    """Claims that this worker never ran were returned to the queue."""
 
     run_ids: tuple[str, ...]
     reason: str
 
 
-class Overdue(NamedTuple):
-    """A body runs past its timeout and cannot be ended from inside its process."""
+class RunOverdue(NamedTuple):
+    """A body exceeds its timeout and cannot be ended from inside its process."""
 
     run_id: str
     task: str
 
 
-class UnknownTaskBrought(NamedTuple):
-    """Another engine brought a run here whose task this process does not know."""
+class UnknownTaskDelivered(NamedTuple):
+    """Another engine delivered a run whose task this process does not know."""
 
     run_id: str
     task: str
 
 
 class RunsUndelivered(NamedTuple):
-    """Runs were handed to another engine as often as they may be, and have ended: nobody began."""
+    """Runs ended that were sent to another engine the maximum number of times and never began."""
 
     run_ids: tuple[str, ...]
 
 
 Event = (
     AttemptEnded
-    | ClaimWasLost
+    | ResultDropped
     | WorkerStarted
     | WorkerEnded
     | WorkerGaveUp
@@ -118,35 +121,38 @@ Event = (
     | StoreRecovered
     | EngineFailed
     | ClaimsHandedBack
-    | Overdue
-    | UnknownTaskBrought
+    | RunOverdue
+    | UnknownTaskDelivered
     | RunsUndelivered
 )
 
 Subscriber = Callable[[Event], None]
 
 
-class Bus:
+class EventBus:
     """Passes events to subscribers, in the thread that emits them."""
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
-        self.tells_successes = False
-        """Whether anybody wants an event for every success; they are many."""
+        self.wants_successes = False
+        """True if a subscriber wants an event for every success. There are many."""
 
     def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
-        """Call `subscriber` with every later event, perhaps without those of plain successes."""
+        """Call `subscriber` with every later event, optionally without plain successes."""
         self._subscribers = (*self._subscribers, subscriber)
-        self.tells_successes = self.tells_successes or successes
+        self.wants_successes = self.wants_successes or successes
 
     def replace(self, subscriber: Subscriber, other: Subscriber) -> None:
-        """Call another subscriber in the place of one."""
+        """Replace a subscriber by another one."""
         self._subscribers = tuple(
             other if each is subscriber else each for each in self._subscribers
         )
 
     def emit(self, event: Event) -> None:
-        """Tell everyone; one who raises is shown and keeps neither the others nor us from work."""
+        """Call every subscriber.
+
+        An exception is reported and stops neither other subscribers nor us.
+        """
         for subscriber in self._subscribers:
             try:
                 subscriber(event)

@@ -1,7 +1,7 @@
-"""Named places in the engine where tests strike: kill, stop, raise or wait.
+"""Named points in the engine at which tests inject faults: kill, stop, raise or wait.
 
-Off unless a test arms them, in this process by `arm` or in a child by the environment variable
-`DULY_FAULTPOINTS` ("name=kill" or "name=kill@3" for the third hit; several separated by commas).
+They do nothing unless a test arms them, in this process by `arm` or in a child by the environment
+variable `DULY_FAULTPOINTS` ("name=kill" or "name=kill@3" for the third hit; separated by commas).
 """
 
 import os
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 Action = Callable[[], None]
-Crossing = Callable[[str], AbstractContextManager[None]]
-"""Entered before a statement and left after it, for who wants to strike at every one."""
+StatementHook = Callable[[str], AbstractContextManager[None]]
+"""Entered before and left after a statement, for tests that inject faults at every statement."""
 
 _armed: dict[str, Action] = {}
 
 
-class Died(BaseException):
-    """The process died here, as a test within that process plays it: nobody may outlive this."""
+class SimulatedCrash(BaseException):
+    """Simulates the death of the process, in a test inside that process. No code may survive it."""
 
 
 NAMES = (
@@ -45,11 +45,11 @@ NAMES = (
     "transaction.before_commit",
     "transaction.after_commit",
 )
-"""The verbs' points follow one pattern, so `hit(f"{verb}.before_commit")` names one of these."""
+"""The names follow one pattern, so `hit(f"{verb}.before_commit")` names one of these."""
 
 
 def hit(name: str) -> None:
-    """Strike here if a test armed this point; otherwise cost one look into an empty dict."""
+    """Run the armed action of this point. If nothing is armed, this costs one dict lookup."""
     if _armed:
         action = _armed.get(name)
         if action is not None:
@@ -57,7 +57,7 @@ def hit(name: str) -> None:
 
 
 def arm(name: str, action: Action) -> None:
-    """Make `action` run at every hit of `name`."""
+    """Run `action` at every hit of `name`."""
     if name not in NAMES:
         message = f"there is no faultpoint {name!r}"
         raise ValueError(message)
@@ -65,7 +65,7 @@ def arm(name: str, action: Action) -> None:
 
 
 def disarm(name: str | None = None) -> None:
-    """Forget an armed point, or all of them."""
+    """Disarm one point, or all of them."""
     if name is None:
         _armed.clear()
     else:
@@ -73,11 +73,11 @@ def disarm(name: str | None = None) -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm what `DULY_FAULTPOINTS` names; called once by every worker child."""
+    """Arm the points that `DULY_FAULTPOINTS` names. Every worker child calls this once."""
     for item in filter(None, os.environ.get("DULY_FAULTPOINTS", "").split(",")):
         name, _, rest = item.partition("=")
         verb, _, nth = rest.partition("@")
-        arm(name, _after(int(nth or 1), _STRIKES[verb]))
+        arm(name, _after(int(nth or 1), _ACTIONS[verb]))
 
 
 def _after(count: int, strike: Action) -> Action:
@@ -97,7 +97,7 @@ def _kill() -> None:
 
 
 def stop_here() -> None:
-    """Stop this process, and this thread right here: to others of it the signal may come late."""
+    """Stop this process, and this thread at once. The signal may reach other threads later."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
@@ -105,4 +105,4 @@ def _hang() -> None:
     threading.Event().wait()
 
 
-_STRIKES: dict[str, Action] = {"kill": _kill, "stop": stop_here, "hang": _hang}
+_ACTIONS: dict[str, Action] = {"kill": _kill, "stop": stop_here, "hang": _hang}

@@ -14,17 +14,17 @@ def is_trusted_owner(owner: int) -> bool:
 
 
 def is_open_to_all(found: os.stat_result) -> bool:
-    """Return whether every user may write it; the mode of a symbolic link says nothing."""
+    """Return whether every user may write it. The mode of a symbolic link has no meaning."""
     return bool(found.st_mode & stat.S_IWOTH) and not stat.S_ISLNK(found.st_mode)
 
 
 def distrusted_part(path: str) -> str | None:
     """Return a sentence about the part of a path that a stranger may control, or None.
 
-    In a folder to which every user may write, such as /tmp, anybody can be the first to create a
-    name. A folder that is closed to others contains what its owner wants, whoever made it.
+    In a directory that every user may write, such as /tmp, any user can be the first to create a
+    name. The owner of a directory that is closed to others decides what it contains.
     """
-    # pathlib is slow to import, and settings are read by every program.
+    # pathlib is slow to import, and every program reads settings.
     for place in dict.fromkeys((path, os.path.realpath(path))):
         part = place
         while (folder := os.path.dirname(part)) != part:  # noqa: PTH120
@@ -43,7 +43,7 @@ def _distrusted(part: str, folder: str) -> str | None:
     if not is_open_to_all(around):
         return None
     if not is_trusted_owner(found.st_uid):
-        # Folders such as /tmp have the sticky bit, and must stay open to all.
+        # Directories such as /tmp have the sticky bit, and must stay open to all.
         or_close = (
             ""
             if around.st_mode & stat.S_ISVTX

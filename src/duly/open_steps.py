@@ -1,4 +1,4 @@
-"""The steps that an attempt is in, in whichever threads and on whichever event loops they are."""
+"""The steps that an attempt is in, in all its threads and on all its event loops."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 _LOOK_SECONDS = 1.0
-"""A loop says nobody that it was closed: who waits for a step on it looks this often."""
+"""A loop does not report that it was closed. So a wait for a step on it checks this often."""
 
 
 class Suspend(BaseException):
-    """Leaves a body that waits for something; never to be caught."""
+    """Leaves a body that waits for something. No code may catch it."""
 
     def __init__(self, step: str, after: float) -> None:
         super().__init__(step)
@@ -21,7 +21,7 @@ class Suspend(BaseException):
 
 
 class StepVanished(BaseException):
-    """Leaves a body that has come to a step which an earlier attempt was lost in."""
+    """Leaves a body that has reached a step during which an earlier attempt was lost."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step)
@@ -29,107 +29,110 @@ class StepVanished(BaseException):
 
 
 class OpenStep:
-    """One of them, or a wait that is about to leave the body."""
+    """An open step, or a wait that is about to leave the body."""
 
     __slots__ = ("cancels", "is_left", "name", "task", "thread")
 
     def __init__(self, name: str, task: "asyncio.Task[object] | None") -> None:
         self.name = name
         self.task = task
-        """Who is in it; None is a thread, which nobody can break off."""
+        """The asyncio task that is in the step. None means a thread, which cannot be cancelled."""
         self.cancels = 0 if task is None else task.cancelling()
-        """How often that task had been cancelled, and gone on, when it came to the step."""
+        """How often that task had been cancelled, and had continued, when it reached the step."""
         self.thread = threading.get_ident()
         self.is_left = False
-        """Whether a wait inside of it is about to leave it."""
+        """True if a wait inside the step is about to leave it."""
 
 
 class OpenSteps:
-    """All of one attempt; every method may be called from any thread."""
+    """All open steps of one attempt. Every method may be called from any thread."""
 
     def __init__(self) -> None:
-        # Coroutines that are removed from memory end their steps, wherever that happens.
+        # Reentrant, because a coroutine that is garbage-collected ends its steps, in any thread.
         self._lock = threading.RLock()
         self._open: set[OpenStep] = set()
         self._waiting: list[Callable[[], None]] = []
 
     def add(self, step: OpenStep) -> None:
-        """Note that a step begins."""
+        """Record that a step starts."""
         with self._lock:
             self._open.add(step)
 
     def remove(self, step: OpenStep) -> None:
-        """Note that a step has ended."""
+        """Record that a step has ended."""
         with self._lock:
             self._open.discard(step)
-        self._tell()
+        self._notify()
 
     def leave(self, steps: Iterable[OpenStep]) -> None:
-        """Note that steps are about to be left, by a wait inside of them."""
+        """Record that a wait inside these steps is about to leave them."""
         for step in steps:
             step.is_left = True
-        self._tell()
+        self._notify()
 
     def has_any(self, steps: Iterable[OpenStep]) -> bool:
-        """Say whether one of these steps goes on."""
+        """Return whether one of these steps is still open."""
         return not self._open.isdisjoint(steps)
 
     def is_empty(self) -> bool:
-        """Say whether none goes on."""
+        """Return whether no step is open."""
         return not self._open
 
     def names(self) -> list[str]:
-        """Return the names of those that go on."""
+        """Return the names of the open steps."""
         with self._lock:
             return sorted({str(step.name) for step in tuple(self._open)})
 
-    def break_off(self) -> bool:
-        """Cancel the tasks that are in steps, each once; say whether there are some."""
-        self.give_up_on_closed_loops()
+    def cancel_all(self) -> bool:
+        """Cancel the tasks that are in steps, each once. Return whether there are any."""
+        self.forget_closed_loops()
         with self._lock:
             steps = tuple(self._open)
-        return _break_off(steps)
+        return _cancel_tasks(steps)
 
-    def give_up_here(self) -> None:
-        """Forget the steps of this thread, whose body has ended: nobody runs its loops any more.
+    def forget_this_thread(self) -> None:
+        """Forget the steps of this thread, whose body has ended. Its event loops no longer run.
 
-        Whoever runs one of them again does not go on in a step.
+        If other code runs one of these loops again, it does not continue in a step.
         """
         thread = threading.get_ident()
-        _break_off(self._forget(lambda step: step.thread == thread))
+        _cancel_tasks(self._forget(lambda step: step.thread == thread))
 
-    def give_up_on_closed_loops(self) -> None:
-        """Forget the steps that stand still for ever, so that none begins inside of them."""
+    def forget_closed_loops(self) -> None:
+        """Forget the steps that can never continue, so that no step starts inside them."""
         self._forget(lambda step: step.task is not None and step.task.get_loop().is_closed())
 
     def next_end(self, *, of_left: bool = True) -> "asyncio.Future[None] | None":
-        """Return what is done when one of them has ended; None if none goes on.
+        """Return a future that is done when a step has ended. None if no step is open.
 
-        Those that are about to be left count only if asked for.
+        Steps that are about to be left count only with `of_left`.
         """
         loop = asyncio.get_running_loop()
         word: asyncio.Future[None] = loop.create_future()
         is_any = self._await(
-            partial(_tell_on, loop, word), lambda step: of_left or not step.is_left
+            partial(_resolve_on_loop, loop, word), lambda step: of_left or not step.is_left
         )
         if is_any:
-            loop.call_later(_LOOK_SECONDS, self._look_for, word)
+            loop.call_later(_LOOK_SECONDS, self._check_loops, word)
         return word if is_any else None
 
     def wait(self, left: Callable[[], float | None] = lambda: None) -> bool:
-        """Wait in this thread until all have ended, or no time is left; say whether they have."""
+        """Wait in this thread until all steps have ended or no time is left.
+
+        Return whether they have.
+        """
         words: SimpleQueue[None] = SimpleQueue()
         while self._await(partial(words.put, None), lambda _step: True):
-            if not self._hears(words, left):
+            if not self._wait_for_end(words, left):
                 return False
         return True
 
-    def _look_for(self, word: "asyncio.Future[None]") -> None:
+    def _check_loops(self, word: "asyncio.Future[None]") -> None:
         if not word.done():
-            self.give_up_on_closed_loops()
-            word.get_loop().call_later(_LOOK_SECONDS, self._look_for, word)
+            self.forget_closed_loops()
+            word.get_loop().call_later(_LOOK_SECONDS, self._check_loops, word)
 
-    def _hears(self, words: "SimpleQueue[None]", left: Callable[[], float | None]) -> bool:
+    def _wait_for_end(self, words: "SimpleQueue[None]", left: Callable[[], float | None]) -> bool:
         while True:
             seconds = left()
             is_last = seconds is not None and seconds <= _LOOK_SECONDS
@@ -138,7 +141,7 @@ class OpenSteps:
             except Empty:
                 if is_last:
                     return False
-                self.give_up_on_closed_loops()
+                self.forget_closed_loops()
             else:
                 return True
 
@@ -153,19 +156,19 @@ class OpenSteps:
         with self._lock:
             found = list(filter(which, tuple(self._open)))
             self._open.difference_update(found)
-        self._tell()
+        self._notify()
         return found
 
-    def _tell(self) -> None:
-        # This may be the collector's doing, in a thread that holds any lock: none is waited for.
+    def _notify(self) -> None:
+        # The garbage collector may call this in a thread that holds any lock. So it must not wait.
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell()
 
 
-def _break_off(steps: Iterable[OpenStep]) -> bool:
-    # A task may be in several, one inside the other: it was cancelled least before the outermost.
+def _cancel_tasks(steps: Iterable[OpenStep]) -> bool:
+    # A task may be in several nested steps. Its count of cancels was lowest before the outermost.
     cancels: dict[asyncio.Task[object], int] = {}
     for step in steps:
         if step.task is not None:
@@ -177,16 +180,16 @@ def _break_off(steps: Iterable[OpenStep]) -> bool:
 
 
 def _cancel(task: "asyncio.Task[object]", before: int) -> None:
-    # A second one in the same step would break off what the first one has it clean up.
+    # A second cancel in the same step would interrupt the cleanup after the first one.
     if task.cancelling() <= before:
         task.cancel()
 
 
-def _tell_on(loop: asyncio.AbstractEventLoop, word: "asyncio.Future[None]") -> None:
-    with suppress(RuntimeError):  # The loop is closed: nobody waits there.
-        loop.call_soon_threadsafe(_say, word)
+def _resolve_on_loop(loop: asyncio.AbstractEventLoop, word: "asyncio.Future[None]") -> None:
+    with suppress(RuntimeError):  # The loop is closed, so no coroutine waits there.
+        loop.call_soon_threadsafe(_resolve, word)
 
 
-def _say(word: "asyncio.Future[None]") -> None:
+def _resolve(word: "asyncio.Future[None]") -> None:
     if not word.done():
         word.set_result(None)

@@ -1,7 +1,7 @@
 """The table [tool.duly] of a pyproject.toml.
 
 Its settings decide which database is used and which module is imported. The search for the file
-goes up through folders of other users, so a file that a stranger made or can change is refused.
+visits directories of other users. So a file that another user owns or can change is refused.
 """
 
 import os
@@ -12,15 +12,18 @@ from functools import cache
 from duly.errors import BadOption
 from duly.file_owners import is_open_to_all, is_trusted_owner
 
-# ruff: noqa: PTH100, PTH109, PTH116, PTH118, PTH120 - pathlib is slow to import, and every
-# program that enqueues imports this.
+# ruff: noqa: PTH100, PTH109, PTH116, PTH118, PTH120 - pathlib is slow to import, and every program
+# that enqueues imports this.
 
 VARIABLE = "DULY_PYPROJECT"
-"""Names the file to read, whoever owns it."""
+"""The variable that names the file to read. Its owner is not checked then."""
 
 
 def read_project() -> tuple[str, dict[str, object]]:
-    """Return the file that has the settings, and its settings; an empty name if there is none."""
+    """Return the file with the settings, and its settings.
+
+    The name is empty if there is no file.
+    """
     named = os.environ.get(VARIABLE)
     if named:
         file = os.path.abspath(named)
@@ -31,7 +34,7 @@ def read_project() -> tuple[str, dict[str, object]]:
     try:
         folder = os.getcwd()
     except OSError:
-        return "", {}  # The folder is gone, and nobody knows what was above it.
+        return "", {}  # The current directory was deleted, so its parents are unknown.
     while True:
         file = os.path.join(folder, "pyproject.toml")
         try:
@@ -64,13 +67,13 @@ def _table_of(file: str, _changed: int, *, is_named: bool) -> dict[str, object]:
     table = {str(name).replace("-", "_"): value for name, value in found.items()}
     url = table.get("url")
     if isinstance(url, str) and re.match("sqlite:///[^/]", url):
-        # So that it is one file, wherever a program is started.
+        # Makes the path absolute, so that it is one file wherever a program is started.
         table["url"] = f"sqlite:///{os.path.dirname(file)}/{url.removeprefix('sqlite:///')}"
     return table
 
 
 def _read(file: str, *, is_named: bool) -> tuple[str, set[int], bool]:
-    """Return the text of a file, who owns it or its link, and whether every user may write it."""
+    """Return a file's text, the owners of the file and its link, and whether all may write it."""
     try:
         with open(file, encoding="utf-8", opener=_open_at_once) as opened:
             found = os.fstat(opened.fileno())
@@ -83,7 +86,7 @@ def _read(file: str, *, is_named: bool) -> tuple[str, set[int], bool]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe does not wait for its other end."""
+    """Open a file. A pipe does not wait for its other end."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

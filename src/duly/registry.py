@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from duly.core.class_codecs import signature_of
 from duly.core.codec import Codec
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.core.outcome import Outcome
 from duly.core.record import Claim
 from duly.core.retry import Retry
-from duly.core.shapes import signature_of
-from duly.core.states import lane_for
-from duly.core.verdict import Policy
+from duly.core.states import slot_kind_for
+from duly.core.verdict import VerdictPolicy
 from duly.errors import BadOption, DuplicateTask, TaskNotRegistered
 from duly.limits import KEY_BYTES
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from duly.carrier import Carrier
 
 _PROGRAMS = frozenset({"__main__", "__mp_main__"})
-"""The running program, and what multiprocessing calls it in processes that it starts."""
+"""The running program, and the name that multiprocessing gives it in child processes."""
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-"""Types of captured values that are the same if they are equal."""
+"""The types of captured values that can be compared by equality."""
 
 
 class Tracing(Protocol):
-    """Makes spans of what is enqueued and run; see `duly.observe.tracing`."""
+    """Makes spans of enqueued and executed runs; see `duly.observe.tracing`."""
 
     def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
-        """Note that a run is enqueued, and return the tags that carry the trace to its attempts."""
+        """Record that a run is enqueued. Return the tags that carry the trace to its attempts."""
         ...
 
     def process(self, claim: Claim) -> AbstractContextManager[Callable[[Outcome], None]]:
-        """Return what is around a body, and is told how that ended."""
+        """Return a context manager around a body, which receives the outcome of the body."""
         ...
 
 
@@ -65,18 +65,21 @@ class Definition:
     redact: tuple[str, ...]
     carrier: "Carrier | None" = None
     connection: str | None = None
-    """The parameter that is given the connection of the run's transaction."""
+    """The parameter that receives the connection of the run's transaction."""
     tracing: Tracing | None = None
     limit: int | None = None
-    """How many runs may be running at once, over all workers: of the task, or of each key."""
+    """The maximum number of running runs, over all workers: of the task, or of each key."""
     retention: float | None = None
-    """Seconds to keep its finished runs; None is as the settings say."""
+    """Seconds to keep its finished runs. None means as in the settings."""
     limit_key: Callable[..., str] | None = None
-    """Tells, given the arguments of a call, which key's limit it counts against."""
+    """Returns the key whose limit a call counts against, given the arguments of the call."""
     admit: Callable[[Claim], Outcome | None] | None = None
-    """Asked before a claimed run begins, off every event loop: an outcome ends it instead."""
+    """Called before a claimed run starts, off every event loop.
+
+    An outcome ends the attempt instead.
+    """
     wrapped: Callable[..., Any] | None = None
-    """The application's function, where an integration puts a function of its own around it."""
+    """The application's function, if an integration wraps it in a function of its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,28 +92,28 @@ class Definition:
 
     @property
     def slot(self) -> str:
-        """The kind of slot its runs need."""
-        return lane_for(self.executor, hold=self.hold, carried=self.carrier is not None)
+        """The kind of slot that its runs need."""
+        return slot_kind_for(self.executor, hold=self.hold, carried=self.carrier is not None)
 
     @property
     def lane(self) -> str:
-        """Where its runs wait, as far as that does not depend on their arguments."""
-        return self.slot if self.limit is None else limited(self.slot, self.name)
+        """The lane of its runs, as far as it does not depend on their arguments."""
+        return self.slot if self.limit is None else limited_lane(self.slot, self.name)
 
     def lane_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return where a run with these arguments waits."""
+        """Return the lane of a run with these arguments."""
         if self.limit_key is None:
             return self.lane
         key = self._limit_key(self.limit_key, args, kwargs)
         if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
-            # It is not shown: it may be a secret of the call.
+            # The key is not shown, because it may be a secret of the call.
             raise BadOption(f"limit_key must return a text of up to {KEY_BYTES} bytes")
-        return limited(self.slot, self.name, key)
+        return limited_lane(self.slot, self.name, key)
 
     def _limit_key(
         self, tell: Callable[..., str], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:
-        """Give it the arguments in their order, whether the call names them or not."""
+        """Call `tell` with the arguments in their order, whether the call names them or not."""
         call = signature_of(self.function).bind_partial(*args, **kwargs)
         if call.kwargs:
             call.apply_defaults()
@@ -124,19 +127,19 @@ class Definition:
             raise BadOption(message) from error
 
     @property
-    def policy(self) -> Policy:
-        """What the verdict needs to know."""
-        return Policy(self.retry, self.lane)
+    def policy(self) -> VerdictPolicy:
+        """The settings that the verdict on a run depends on."""
+        return VerdictPolicy(self.retry, self.lane)
 
     @property
     def place(self) -> str:
-        """Where the function is written, for messages."""
+        """The file and line of the function, for messages."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
 
 
 class Registry:
-    """Definitions by name and alias."""
+    """The definitions of tasks, by name and alias."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
@@ -151,7 +154,7 @@ class Registry:
         """The lanes of all tasks that were ever defined here."""
 
     def add(self, definition: Definition) -> None:
-        """Register under the name and all aliases, or say who has one of them."""
+        """Register under the name and all aliases. Raise DuplicateTask if one of them is taken."""
         for name in definition.names:
             known = self._definitions.get(name)
             if known is not None and not _is_reimport(known, definition):
@@ -159,7 +162,7 @@ class Registry:
         self.put(definition)
 
     def put(self, definition: Definition) -> None:
-        """Register under the name and all aliases, in place of earlier definitions."""
+        """Register under the name and all aliases, and replace earlier definitions."""
         names = definition.names
         for name in names:
             self._definitions[name] = definition
@@ -202,16 +205,16 @@ class Registry:
         return dict(self._carriers)
 
     def own_names(self) -> tuple[str, ...]:
-        """Return every name and alias of the tasks that have none: those that workers claim."""
+        """Return every name and alias of the tasks without a carrier. Workers claim these."""
         return tuple(self._own)
 
-    def lanes_seen_to(self, *, only_carried: bool) -> dict[str, str]:
-        """Return the lanes of the tasks, by every name and alias; perhaps of the carried alone."""
+    def lanes_by_task(self, *, only_carried: bool) -> dict[str, str]:
+        """Return the lanes of tasks by every name and alias, optionally only of carried tasks."""
         names = self._carriers if only_carried else self._definitions
         return {name: self._definitions[name].lane for name in names}
 
     def retentions(self) -> dict[str, float]:
-        """Return for how long tasks that say so keep their runs, by every name and alias."""
+        """Return the retention of the tasks that set one, by every name and alias."""
         return {
             name: known.retention
             for name, known in self._definitions.items()
@@ -234,18 +237,18 @@ def _is_from_reimport(
     second: Any,  # noqa: ANN401 - as above
     within: tuple[object, ...] = (),
 ) -> bool:
-    """Return whether two functions are the same, or one of a module that was imported twice.
+    """Return whether two functions are the same, or one function of a module imported twice.
 
-    Each import of a module makes code objects of its own, also of one that is the running program
-    and is imported under its real name as well. Functions that share a code object come from one
-    import: then captured values, defaults or the object of a bound method tell them apart.
+    Each import of a module makes its own code objects. This includes the running program if it is
+    also imported under its real name. Functions that share a code object come from one import. They
+    differ if their captured values, their defaults or the object of a bound method differ.
     """
     if first is second or (type(first) in _PLAIN and type(second) in _PLAIN):
         return bool(first == second)
     if not inspect.isfunction(first) or not inspect.isfunction(second):
         return False
     if first in within:
-        return True  # It has captured itself.
+        return True  # The function has captured itself.
     if first.__qualname__ != second.__qualname__:
         return False
     own, other = _code(inspect.unwrap(first)), _code(inspect.unwrap(second))
@@ -261,7 +264,7 @@ def _is_from_reimport(
 
 def _has_place(code: CodeType | None) -> bool:
     """Return whether no other function has the file and line of this one."""
-    # A line may have several lambdas, and `exec` makes many functions of one "<string>".
+    # A line may contain several lambdas, and `exec` makes many functions of one "<string>".
     return code is not None and code.co_name != "<lambda>" and not code.co_filename.startswith("<")
 
 
@@ -269,7 +272,7 @@ def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        return cell  # It is empty.
+        return cell  # The cell is empty.
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:
@@ -281,15 +284,15 @@ def _defaults(function: FunctionType) -> tuple[Any, Any]:
 
 
 def is_local(function: Callable[..., Any]) -> bool:
-    """Return whether a function is inside another one, or a lambda: nothing can import it."""
+    """Return whether a function cannot be imported: a lambda, or inside another function."""
     return "<" in function.__qualname__
 
 
 def task_name(function: Callable[..., Any], *, nested: bool = False) -> str:
-    """Return `module:qualname`; functions of the running program get the name of an import.
+    """Return `module:qualname`. Functions of the running program get the name of an import.
 
-    With `nested` a function inside another one is named by its place there. It may be one task per
-    registry: a second function of that place that captured other values is refused there.
+    With `nested`, a function inside another one is named by its position there. A registry accepts
+    one such task: it refuses a second function from that position with other captured values.
     """
     if is_local(function) and not (nested and "<lambda>" not in function.__qualname__):
         raise BadOption(
@@ -316,7 +319,7 @@ def main_module_name(module: str = "__main__") -> str | None:
     file = getattr(main, "__file__", None)
     if file is None:
         return None
-    # os.path, since importing pathlib would cost every program that only enqueues.
+    # os.path, since importing pathlib would slow down every program that only enqueues.
     folder, name = os.path.split(os.path.realpath(file))
     parts = [os.path.splitext(name)[0]]  # noqa: PTH122
     while os.path.exists(os.path.join(folder, "__init__.py")):  # noqa: PTH110, PTH118

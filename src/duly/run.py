@@ -1,18 +1,19 @@
-"""The handle on one run."""
+"""A handle for one run."""
 
 import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
-from duly.actor import acting
+from duly.actor import resolve_actor
+from duly.app_protocol import AppProtocol
 from duly.clock import monotonic
-from duly.core.held_steps import outermost, unresolved
+from duly.core.concurrency_limits import shown_lane, with_slot
 from duly.core.key import check_run_id, check_words
-from duly.core.limiting import shown_lane, with_slot
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
+from duly.core.unresolved_steps import outermost_steps, unresolved_steps
 from duly.core.why import Reason, Situation, why
 from duly.errors import (
     BadOption,
@@ -25,37 +26,36 @@ from duly.errors import (
     StepNotResolved,
     WorkerTimeout,
 )
-from duly.host import Host
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops import Cancel, Redrive, Redriven
+from duly.store.ops import Cancel, RetriedRun, RetryRun
 from duly.store.step_ops import ResolveStep
 
 R = TypeVar("R")
 
-_FIRST_LOOK = 0.002
-_LONGEST_LOOK = 0.25
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.25
 _WAITS = frozenset({"sleep", "wait", "gather"})
 
 
 class Run(Generic[R]):
-    """A durable request to run a task. `refresh()` reads how it stands now."""
+    """A durable request to run a task. `refresh()` reads its current state."""
 
-    __slots__ = ("__weakref__", "_host", "_record", "id", "new")
+    __slots__ = ("__weakref__", "_app", "_record", "id", "new")
 
     def __init__(
-        self, host: Host, run_id: str, *, new: bool = True, record: RunRecord | None = None
+        self, host: AppProtocol, run_id: str, *, new: bool = True, record: RunRecord | None = None
     ) -> None:
-        self._host = host
+        self._app = host
         self._record = record
         self.id = run_id
         self.new = new
-        """Whether the call that returned this handle made the run; False if its key had one."""
+        """True if the call that returned this handle made the run. False if its key had one."""
 
     @property
     def record(self) -> RunRecord:
-        """Everything the store knows of the run, as of the last refresh."""
+        """Everything that the store knows about the run, as of the last refresh."""
         if self._record is None:
             self.refresh()
         if self._record is None:
@@ -64,34 +64,34 @@ class Run(Generic[R]):
 
     @property
     def state(self) -> State:
-        """Its state, as of the last refresh."""
+        """The state of the run, as of the last refresh."""
         return State(self.record.state)
 
     @property
     def cause(self) -> str | None:
-        """Why it is in its final state."""
+        """Why the run is in its final state."""
         return self.record.cause
 
     @property
     def is_final(self) -> bool:
-        """Whether it had ended, as of the last refresh."""
+        """True if the run had ended, as of the last refresh."""
         return self.state in FINAL
 
     def refresh(self) -> Self:
-        """Read how it stands now."""
-        record = self._host.store.get_run(check_run_id(self.id))
+        """Read the current record of the run."""
+        record = self._app.store.get_run(check_run_id(self.id))
         if record is None:
             raise RunNotFound(self.id)
         self._record = record
         return self
 
     def why(self) -> Reason:
-        """Say why it is not running: one word as `cause`, and a sentence."""
-        run, store = self.refresh().record, self._host.store
+        """Return why the run is not running: one word as `cause`, and a sentence."""
+        run, store = self.refresh().record, self._app.store
         every = store.list_steps(run.id)
         steps = [step for step in every if step.kind in _WAITS and not step.done]
         attempts = store.list_attempts(run.id)
-        definition = self._host.registry.find(run.task)
+        definition = self._app.registry.find(run.task)
         situation = Situation(
             now=store.now(),
             store=store.shown_url,
@@ -101,39 +101,41 @@ class Run(Generic[R]):
             last=attempts[-1] if attempts else None,
             limit=None if definition is None else definition.limit,
             knows_task=definition is not None,
-            holders=store.list_holders(run, self._host.registry.other_names(run.task)),
-            interrupted_in=outermost(unresolved(every)),
+            holders=store.list_holders(run, self._app.registry.other_names(run.task)),
+            interrupted_in=outermost_steps(unresolved_steps(every)),
         )
         shown = None if definition is None else definition.codec.redacted(run.arguments)
         if shown != run.arguments:
-            # The key of a limit that comes from a call with secrets may be one of them.
+            # The key of a limit may be a secret of the call.
             run = run._replace(lane=shown_lane(run.lane))
         return why(run, situation)
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait for its end and return what the task returned, or raise how it ended.
+        """Wait for the end of the run.
 
-        A run that nobody has claimed for five seconds is logged with the reason, and the error of
-        a wait that took too long says it.
+        Return the task's result, or raise if the run did not succeed.
+
+        If no worker claims the run within five seconds, the reason is logged. The error of a wait
+        that timed out contains it too.
         """
-        for pause in Looks(self, timeout):
+        for pause in ResultPoll(self, timeout):
             threading.Event().wait(pause)
         return self._unpack()
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as result()
-        """Wait for its end without blocking the event loop; see `result`."""
-        looks = Looks(self, timeout)
+        """Wait for the end of the run without blocking the event loop; see `result`."""
+        looks = ResultPoll(self, timeout)
         while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
         return self._unpack()
 
     def cancel(self, *, actor: str | None = None, reason: str = "") -> str:
-        """Cancel it if it waits, ask it to stop if it runs.
+        """Cancel a queued run, or request a running one to stop.
 
-        Answers "cancelled", "requested", or the final state it had reached before.
+        Return "cancelled", "requested", or the final state that the run had reached before.
         """
-        op = Cancel(check_run_id(self.id), acting(actor), check_reason(reason))
-        (answer,) = self._host.store.apply([op])
+        op = Cancel(check_run_id(self.id), resolve_actor(actor), check_reason(reason))
+        (answer,) = self._app.store.apply([op])
         if answer is None:
             raise RunNotFound(self.id)
         return str(answer)
@@ -147,19 +149,20 @@ class Run(Generic[R]):
         fresh_effects: bool = False,
         from_step: str | None = None,
     ) -> Self:
-        """Queue it again after its end: same id, next generation.
+        """Queue the run again after its end: same id, next generation.
 
-        Other `arguments` (args, kwargs) are checked against the task's signature. Its steps stay on
-        record, and `effect_key` stays the same unless `fresh_effects` are asked for. Those that
-        began with `from_step` or after it are forgotten, and run again. A run that ended in a step
-        with `on_crash="hold"` is refused until you `resolve` that step, or `from_step` forgets it.
+        New `arguments` (args, kwargs) are checked against the task's signature. Recorded steps are
+        kept, and `effect_key` stays the same unless `fresh_effects` is set. `from_step` forgets
+        that step and the steps that started after it, so that they run again. A run that ended in a
+        step with `on_crash="hold"` is refused until you `resolve` that step, or `from_step` forgets
+        it.
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
             raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
-        op = self._redrive(actor, reason, arguments)._replace(
+        op = self._retry_op(actor, reason, arguments)._replace(
             fresh_effects=fresh_effects, from_step=from_step
         )
-        return self._redriven(self._host.store.apply([op])[0])
+        return self._check_retried(self._app.store.apply([op])[0])
 
     def resolve(
         self,
@@ -170,59 +173,59 @@ class Run(Generic[R]):
         actor: str | None = None,
         reason: str = "",
     ) -> Self:
-        """Say what became of the step that this run ended in the midst of, and let it go on.
+        """Record the result of the step that this run was interrupted in, and queue the run again.
 
-        Either it is `done`, and came to that result, or it is to run again. Where several ran at
-        once when the run was interrupted, each is named and resolved by itself, and the run goes on
-        when the last of them is.
+        With `done=True` the step counts as completed, with this `result`. Otherwise it runs again.
+        If the run was interrupted in several steps, resolve each by its name. The run continues
+        after the last of them.
         """
-        op = self._redrive(actor, reason, None)
-        begun = unresolved(self._host.store.list_steps(self.id))
+        op = self._retry_op(actor, reason, None)
+        begun = unresolved_steps(self._app.store.list_steps(self.id))
         if self.state not in FINAL - {State.SUCCEEDED} or not begun:
             raise RunNotInterrupted(self.id, self.state)
-        names = outermost(begun)
+        names = outermost_steps(begun)
         if (step is None and len(names) > 1) or (step is not None and step not in begun):
             raise BadOption(
                 f"run {self.id} was interrupted in the steps {', '.join(names)}: say which one "
                 f"this is about"
             )
-        definition = self._host.registry.find(self.record.task)
+        definition = self._app.registry.find(self.record.task)
         text = None if result is None else encode_value(result)
         if text is not None and definition is not None:
             text = definition.codec.seal(text)
         said = ResolveStep(
             self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
         )
-        resolved, redriven = self._host.store.apply([said, op])
+        resolved, redriven = self._app.store.apply([said, op])
         if not redriven.unresolved:
-            return self._redriven(redriven)
+            return self._check_retried(redriven)
         if not resolved:
             raise BadOption(f"somebody else has resolved step {said.step!r} of run {self.id}")
         return self.refresh()
 
-    def _redrive(
+    def _retry_op(
         self,
         actor: str | None,
         reason: str,
         arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
-    ) -> Redrive:
-        who, why = acting(actor), check_reason(reason)
+    ) -> RetryRun:
+        who, why = resolve_actor(actor), check_reason(reason)
         record = self.refresh().record
-        definition = self._host.registry.find(record.task)
+        definition = self._app.registry.find(record.task)
         text = None
         if arguments is not None:
-            text = self._host.registry.get(record.task).codec.encode(*arguments)
-        return Redrive(
+            text = self._app.registry.get(record.task).codec.encode(*arguments)
+        return RetryRun(
             self.id,
             who,
             why,
             arguments=text,
             generation=record.generation,
-            lane=None if definition is None else _lane_again(definition, record, arguments),
-            other_names=self._host.registry.other_names(record.task),
+            lane=None if definition is None else _requeued_lane(definition, record, arguments),
+            other_names=self._app.registry.other_names(record.task),
         )
 
-    def _redriven(self, redriven: Redriven) -> Self:
+    def _check_retried(self, redriven: RetriedRun) -> Self:
         if redriven.state is None:
             raise RunNotFound(self.id)
         if redriven.held_by is not None:
@@ -234,16 +237,16 @@ class Run(Generic[R]):
         return self.refresh()
 
     def attempts(self) -> list[AttemptRecord]:
-        """Return how its ended attempts went, oldest first."""
-        return self._host.store.list_attempts(self.id)
+        """Return the attempts that have ended, oldest first."""
+        return self._app.store.list_attempts(self.id)
 
     def steps(self) -> list[StepRecord]:
-        """Return its steps and what it waited for, in the order in which they began."""
-        return [step for step in self._host.store.list_steps(self.id) if step.name]
+        """Return the run's steps and waits, in order of their start."""
+        return [step for step in self._app.store.list_steps(self.id) if step.name]
 
     def logs(self, limit: int = 1_000) -> list[LogLine]:
-        """Return what its attempts logged, oldest first."""
-        return self._host.store.list_logs(self.id, limit)
+        """Return the lines that the run's attempts logged, oldest first."""
+        return self._app.store.list_logs(self.id, limit)
 
     def _unpack(self) -> R:
         record = self.record
@@ -261,7 +264,7 @@ class Run(Generic[R]):
                 raise AssertionError(message)
 
     def _decode(self, record: RunRecord) -> R:
-        definition = self._host.registry.find(record.task)
+        definition = self._app.registry.find(record.task)
         result: R
         if definition is not None:
             result = definition.codec.decode_result(record.result)
@@ -274,10 +277,10 @@ class Run(Generic[R]):
         return f"<run {self.id} {state}>"
 
 
-class Looks:
-    """Iterates over the pauses between looks at a run, until it is final.
+class ResultPoll:
+    """Iterates over the pauses between reads of a run, until the run is final.
 
-    `explain` is told once why nobody has claimed it: its id, its task, and the reason.
+    `explain` is called once if no worker claims the run, with its id, its task, and the reason.
     """
 
     def __init__(
@@ -290,7 +293,7 @@ class Looks:
         self._explain = explain
         self._timeout = timeout
         self._began = monotonic()
-        self._pause = _FIRST_LOOK
+        self._pause = _FIRST_PAUSE
         self._explained = False
 
     def __iter__(self) -> Self:
@@ -308,27 +311,27 @@ class Looks:
         if waited >= UNCLAIMED_SECONDS and not self._explained:
             self._explain_unclaimed(run)
         pause = self._pause
-        self._pause = min(_LONGEST_LOOK, pause * 1.5)
+        self._pause = min(_LONGEST_PAUSE, pause * 1.5)
         return pause if left is None else min(pause, left)
 
     def _explain_unclaimed(self, run: Run[Any]) -> None:
-        """Say once, to whoever waits, why nobody has claimed the run."""
+        """Report once why no worker has claimed the run."""
         self._explained = True
         if run.record.state == State.QUEUED and not run.record.claim_number:
             self._explain(run.id, run.record.task, str(run.why()))
 
 
-def _lane_again(
+def _requeued_lane(
     definition: Definition,
     record: RunRecord,
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None,
 ) -> str:
-    """Name the lane of a run that an operator queues again, perhaps with other arguments."""
+    """Return the lane of a run that an operator queues again, perhaps with other arguments."""
     if arguments is not None:
         return definition.lane_of(*arguments)
     return with_slot(record.lane, definition.slot)
 
 
 def check_reason(reason: str) -> str:
-    """Return the reason of an act, or say why it cannot be kept."""
+    """Return the reason of an operator action, or raise BadOption if it cannot be stored."""
     return check_words("reason", reason, REASON_CHARACTERS)

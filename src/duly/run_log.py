@@ -9,21 +9,21 @@ from duly.core.record import Claim
 from duly.limits import LOG_LINES_PER_ATTEMPT
 
 
-class Keeper(Protocol):
-    """What keeps the lines."""
+class LogSink(Protocol):
+    """Stores the lines of runs."""
 
     def log(self, claim: Claim, level: str, message: str) -> None: ...
 
 
 class RunLogger:
-    """Keeps lines with the run, up to a limit, and passes all to the logger `duly.run` too.
+    """Stores log lines with the run, up to a limit, and also passes them to the logger `duly.run`.
 
-    The limit holds for the attempt, with what its threads log after its body has ended.
+    The limit applies to the attempt, including lines that its threads log after its body has ended.
     """
 
-    def __init__(self, claim: Claim, keeper: Keeper) -> None:
+    def __init__(self, claim: Claim, keeper: LogSink) -> None:
         self._claim = claim
-        self._keeper = keeper
+        self._sink = keeper
         self._numbers = count(1)
 
     def debug(self, message: str, *args: object) -> None:
@@ -43,14 +43,14 @@ class RunLogger:
         self._write(logging.ERROR, message, args)
 
     def _write(self, level: int, message: str, args: tuple[object, ...]) -> None:
-        # As the standard logger: anything may be logged.
+        # Like the standard logger, this accepts any object as the message.
         text = str(message) % args if args else str(message)
         claim, number = self._claim, next(self._numbers)
         if number < LOG_LINES_PER_ATTEMPT:
-            self._keeper.log(claim, logging.getLevelName(level).lower(), text)
+            self._sink.log(claim, logging.getLevelName(level).lower(), text)
         elif number == LOG_LINES_PER_ATTEMPT:
             left_out = f"more than {number} lines: the rest is left out"
-            self._keeper.log(claim, "warning", left_out)
+            self._sink.log(claim, "warning", left_out)
         about = {
             "run_id": claim.run_id,
             "task": claim.task,

@@ -1,4 +1,4 @@
-"""What can be set, and where it came from: keywords, then DULY_…, then [tool.duly] in pyproject."""
+"""The settings and their sources: keywords, then DULY_… variables, then [tool.duly]."""
 
 import ipaddress
 import os
@@ -14,10 +14,10 @@ from duly.core.amounts import (
     read_seconds,
     retention_of,
 )
-from duly.core.hints import nearest
 from duly.core.key import check_key
 from duly.core.secret_names import REDACTED
 from duly.core.served_queues import ServedQueues, parse_names, parse_queues
+from duly.core.suggestions import nearest
 from duly.errors import BadOption
 from duly.limits import (
     ACT_RETENTION_SECONDS,
@@ -40,8 +40,11 @@ _OTHERS = re.compile(
     "DULY_(PYPROJECT$|CHILD$|STARTED_BY$|FAULTPOINTS$|TEST_|PROVE_|BENCHMARK_|EVERY_"
     r"|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$)"
 )
-"""Names in the environment that are no settings: that of the file of settings, our own machinery's,
-and those that Kubernetes gives to every pod where a service is called "duly" or "duly-…"."""
+"""Variables that are not settings.
+
+These name the settings file, belong to duly's own machinery, or are set by Kubernetes in every pod
+if a service is called "duly" or "duly-…".
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +54,33 @@ class WorkerSettings:
     concurrency: int = 10
     async_limit: int = 200
     process_limit: int | None = None
-    """Of the bodies that `concurrency` allows, how many may run in processes; all, if None."""
+    """Of the tasks that `concurrency` allows, how many may run in processes. None means all."""
     queues: tuple[tuple[str, int | None], ...] = ()
-    """Which queues, each with its limit per worker; none named means every queue."""
+    """The queues to serve, each with its limit per worker. Empty means every queue."""
     exclude_queues: tuple[str, ...] = ()
     max_tasks: int | None = None
-    """How many tasks the worker begins before it ends."""
+    """The number of tasks that the worker starts before it ends."""
     lease: float = LEASE_SECONDS
     beat: float = BEAT_SECONDS
     grace: float = GRACE_SECONDS
     retention: float = RETENTION_SECONDS
     dead_retention: float = DEAD_RETENTION_SECONDS
-    """How long dead letters are kept: there is still something to be done about them."""
+    """How long dead letters are kept. It is longer, because they still need attention."""
     act_retention: float = ACT_RETENTION_SECONDS
-    """How long acts of operators are kept."""
+    """How long audit entries of operator actions are kept."""
     recheck: float = RECHECK_SECONDS
-    """How often to look at what runs wait for, lest a lost wake-up stay lost."""
+    """How often the store is checked for runs that can continue, in case a wake-up was lost."""
     stalled_after: float = STALLED_SECONDS
-    """For how long a thread of the engine may be in one turn before it is taken to hang."""
+    """How long an engine thread may spend in one turn before it is considered stalled."""
     carries: bool = False
-    """Runs what another engine's workers are brought, and claims nothing else."""
+    """True if it runs only what another engine delivers, and claims nothing else."""
     one_slot: bool = False
-    """Runs one suspect at a time and nothing else."""
+    """True if it runs one suspect run at a time and nothing else."""
     version: str | None = None
-    """What the application calls its version."""
+    """The application's own version."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Raise BadOption for values that cannot work."""
         check_count("concurrency", self.concurrency)
         check_count("async_limit", self.async_limit)
         if self.process_limit is not None:
@@ -104,35 +107,35 @@ class WorkerSettings:
 
     @property
     def margin(self) -> float:
-        """How long before the lease's end a worker fences itself."""
+        """How long before the end of its lease a worker stops acting."""
         return min(LEASE_MARGIN_SECONDS, self.lease / 5)
 
     @property
-    def served(self) -> ServedQueues:
-        """Which queues the worker serves."""
+    def served_queues(self) -> ServedQueues:
+        """The queues that the worker serves."""
         return ServedQueues(tuple(name for name, _ in self.queues), self.exclude_queues)
 
     @property
-    def claiming(self) -> dict[str, Any]:
-        """What bounds the claims of the worker, beside its slots."""
+    def claim_bounds(self) -> dict[str, Any]:
+        """The limits on the worker's claims, in addition to its slots."""
         names = ("exclude_queues", "max_tasks", "process_limit", "one_slot", "carries")
         return {name: getattr(self, name) for name in names}
 
     @property
-    def look(self) -> float:
-        """How often a worker's main thread looks at its deadline; well within the margin."""
+    def deadline_check_interval(self) -> float:
+        """How often the worker's main thread checks its deadline. It is well within the margin."""
         return min(LOOK_SECONDS, self.margin / 2)
 
     @property
-    def marks(self) -> int:
-        """How many started bodies can be told to the keeper at once."""
+    def start_mark_count(self) -> int:
+        """How many started bodies can be reported to the supervisor at once."""
         return self.concurrency + self.async_limit + 4 * CLAIM_BATCH
 
 
 def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # noqa: ANN401
-    """Return settings with others over them, or say which of those there is not.
+    """Return settings with some of them replaced, or raise BadOption for an unknown name.
 
-    None leaves one as it is; queues are given as text.
+    None leaves a setting unchanged. Queues are given as text.
     """
     known = [each.name for each in fields(WorkerSettings)]
     for name in chosen:
@@ -151,16 +154,16 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
 
 
 def parse_users(text: str | None) -> dict[str, str]:
-    """Read `ann:secret,bob:secret`."""
+    """Return the users and passwords in a text such as `ann:secret,bob:secret`."""
     pairs = dict(pair.partition(":")[::2] for pair in (text or "").split(",") if text)
     if not all(name and word for name, word in pairs.items()):
-        # It is not shown: there are passwords in it.
+        # The text is not shown, because it contains passwords.
         raise BadOption("dashboard_users (DULY_DASHBOARD_USERS) reads name:password,name:password")
     return pairs
 
 
 def parse_proxies(text: str | None) -> tuple[str, ...]:
-    """Read `127.0.0.1,10.0.0.0/8`: addresses of proxies, and networks that they are in."""
+    """Return the proxies in a text such as `127.0.0.1,10.0.0.0/8`: addresses and networks."""
     proxies = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     for proxy in proxies:
         try:
@@ -178,52 +181,55 @@ class Settings:
     """Everything that can be set from outside, checked as a whole."""
 
     url: str = field(default="sqlite:///duly.db", repr=False)
-    """The store."""
+    """The address of the store."""
     app: str | None = None
-    """The application that commands deal with, as module:attribute."""
+    """The application that commands use, as module:attribute."""
     actor: str | None = None
-    """Who acts; the user and the host of the process, if nobody says."""
+    """The name recorded for operator actions. By default the user and the host of the process."""
     version: str | None = None
-    """What the application calls its version, shown with its workers."""
+    """The application's own version, shown with its workers."""
     concurrency: int = 10
     """Threads of a worker process for def tasks."""
     async_limit: int = 200
-    """Coroutines of a worker process at once."""
+    """Coroutines that a worker process runs at once."""
     process_limit: int | None = None
-    """Of the bodies that `concurrency` allows, how many may run in processes; all, if None."""
+    """Of the tasks that `concurrency` allows, how many may run in processes. None means all."""
     processes: int = 1
-    """Worker processes under one keeper."""
+    """Worker processes under one supervisor."""
     queues: str = ""
-    """Which queues, each with its limit per worker: mail:20,default; every queue if none."""
+    """The queues to serve, each with its limit per worker: mail:20,default.
+
+    Empty for every queue.
+    """
     exclude_queues: str = ""
-    """Every queue except these: mail,slow."""
+    """Serve every queue except these: mail,slow."""
     lease: float = LEASE_SECONDS
-    """Seconds of silence after which others may take over."""
+    """Seconds without a heartbeat after which other workers may take over a worker's runs."""
     beat: float = BEAT_SECONDS
-    """Seconds between signs of life."""
+    """Seconds between heartbeats."""
     grace: float = GRACE_SECONDS
-    """Seconds that bodies have to end after SIGTERM."""
+    """Seconds that running tasks have to end after SIGTERM."""
     retention: float = RETENTION_SECONDS
     """Seconds that finished runs are kept, or forever."""
     dead_retention: float = DEAD_RETENTION_SECONDS
     """Seconds that dead letters are kept, or forever."""
     act_retention: float = ACT_RETENTION_SECONDS
-    """Seconds that acts of operators are kept, or forever; twelve hours at least."""
+    """Seconds that audit entries are kept, or forever. At least twelve hours."""
     log_level: str = "INFO"
-    """From which level on workers log."""
+    """The lowest level that workers log."""
     log_format: str = "text"
-    """How workers write a line of their logs: text or json."""
+    """The format of workers' log lines: text or json."""
     dashboard_token: str | None = field(default=None, repr=False)
-    """Lets who has it into the dashboard that `duly dashboard` serves."""
+    """The token that gives access to the dashboard that `duly dashboard` serves."""
     dashboard_users: str | None = field(default=None, repr=False)
-    """Asks for names and passwords of 12 characters or more there instead: ann:…,bob:…."""
+    """Names and passwords to log in there instead, at least 12 characters each: ann:…,bob:…."""
     dashboard_forwarded_allow_ips: str | None = None
-    """Proxies whose X-Forwarded-For and X-Forwarded-Proto it believes: 127.0.0.1,10.0.0.0/8."""
+    """Proxies whose X-Forwarded-For and X-Forwarded-Proto it trusts: 127.0.0.1,10.0.0.0/8."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Where each setting that is not at its default came from."""
+    """The source of each setting that is not at its default."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Raise BadOption for values that cannot work."""
         if self.processes < 1:
             raise BadOption(f"processes must be at least 1, not {self.processes}")
         if self.log_level not in _LEVELS:
@@ -236,7 +242,7 @@ class Settings:
         self.worker()
 
     def worker(self) -> WorkerSettings:
-        """Return what concerns one worker."""
+        """Return the settings of one worker."""
         return WorkerSettings(
             concurrency=self.concurrency,
             async_limit=self.async_limit,
@@ -253,24 +259,24 @@ class Settings:
         )
 
     def as_given(self) -> "Sourced":
-        """Return what is not at its default, and where that came from."""
+        """Return the settings that are not at their defaults, each with its source."""
         return {name: (getattr(self, name), origin) for name, origin in self.origins.items()}
 
     def over(self, origin: str, **given: object) -> "Settings":
-        """Return these settings with others over them; None leaves one as it is."""
+        """Return these settings with some of them replaced. None leaves a setting unchanged."""
         chosen = {name: (value, origin) for name, value in given.items() if value is not None}
-        return settled({**self.as_given(), **chosen})
+        return check_settings({**self.as_given(), **chosen})
 
 
 SECRETS = frozenset({"dashboard_token", "dashboard_users"})
-"""Settings that are never shown."""
+"""The settings that are never shown."""
 
 Sourced = Mapping[str, tuple[object, str]]
-"""By name: a setting as it was given, and where."""
+"""Settings as they were given, and their sources, by name."""
 
 
-class Given(TypedDict, total=False):
-    """What `Duly(…)` takes beside the address of the store."""
+class AppOptions(TypedDict, total=False):
+    """The options that `Duly(…)` takes in addition to the address of the store."""
 
     version: str
     concurrency: int
@@ -288,28 +294,28 @@ class Given(TypedDict, total=False):
 
 
 def load_settings(**given: object) -> Settings:
-    """Read the settings: keywords over the environment over pyproject.toml over the defaults."""
+    """Return the settings: keywords override the environment, pyproject.toml and the defaults."""
     keywords = {
         name: (value, "keyword")
         for name, value in given.items()
         if value is not None or name in _RETENTIONS
     }
-    return settled({**_from_project(), **_from_environment(), **keywords})
+    return check_settings({**_from_project(), **_from_environment(), **keywords})
 
 
-def settled(given: Sourced) -> Settings:
-    """Check what was given, all at once: a lease from here may only fit a beat from there."""
+def check_settings(given: Sourced) -> Settings:
+    """Check all given settings together: a lease and a heartbeat from two sources must fit."""
     chosen = {name: _checked(name, *sourced) for name, sourced in given.items()}
     origins = {name: origin for name, (_, origin) in given.items()}
-    return Settings(**chosen, origins=origins)  # type: ignore[arg-type]  # as they were checked
+    return Settings(**chosen, origins=origins)  # type: ignore[arg-type]  # _checked did
 
 
 def store_url(given: str | None) -> str:
-    """Return the address of the store: as given, or as the settings have it."""
+    """Return the given address of the store, or else the address in the settings."""
     return given or load_settings().url
 
 
-# -- where they come from --
+# -- sources --
 
 
 def _from_environment() -> Sourced:
@@ -321,22 +327,22 @@ def _from_environment() -> Sourced:
 
 
 def _from_project() -> Sourced:
-    """Read the nearest pyproject.toml, of this folder or of one above it."""
+    """Return the table of the nearest pyproject.toml, in this directory or one above it."""
     file, table = read_project()
     return {name: (value, file) for name, value in table.items()}
 
 
-# -- what they may be --
+# -- types --
 
 
 def _checked(name: str, value: object, origin: str) -> object:
-    """Return a setting as its type has it, or say what is wrong and where that came from."""
+    """Return a setting converted to its type, or raise BadOption with its source."""
     if name not in _READERS:
         raise _unknown(name, origin)
     try:
         return _READERS[name](value)
     except (TypeError, ValueError) as error:
-        # A database's address may have a password in it.
+        # The address of a database may contain a password.
         shown = REDACTED if name in SECRETS | {"url"} else repr(value)
         raise BadOption(f"{name} ({origin}) cannot be {shown}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""A task: a function that can be enqueued, and the options of one call."""
+"""A task: a function that can be enqueued, and the options of its calls."""
 
 import json
 import time
@@ -8,21 +8,21 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Any, Generic, Never, ParamSpec, TypeVar
 
-from duly.apart import apart
-from duly.callers import Connection, aconverse, converse, enqueueing
+from duly.app_protocol import AppProtocol
+from duly.async_threads import run_in_thread
 from duly.clock import new_id
-from duly.context import joined
-from duly.core.batching import MOST_BYTES_PER_CHARACTER, batches
+from duly.connections import Connection, aexecute_dialogue, enqueue_dialogue, execute_dialogue
+from duly.context import joined_connection
+from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_name, check_tags
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.errors import OUTAGES, BadOption, KeyConflict
-from duly.host import Host
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
-from duly.store.waiting import repeat, repeated, submitted
+from duly.store.outage_wait import as_repeatable, retry_after_error, submit_async
 
 _YIELD_SECONDS = 0.0002
 
@@ -42,8 +42,8 @@ class Call(Generic[R]):
 class Task(Generic[P, R]):
     """A function and its policy. Calling it runs the plain function."""
 
-    def __init__(self, host: Host, definition: Definition) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol, definition: Definition) -> None:
+        self._app = host
         self.definition = definition
         self.__wrapped__ = definition.function
         self.__name__ = definition.function.__name__
@@ -53,7 +53,7 @@ class Task(Generic[P, R]):
 
     @property
     def name(self) -> str:
-        """The name runs carry."""
+        """The name that is stored with the task's runs."""
         return self.definition.name
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,11 +62,11 @@ class Task(Generic[P, R]):
         return result
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run; it is durable when this returns."""
+        """Accept a run. It is durable when this returns."""
         return self._plain.enqueue(*args, **kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run without blocking the event loop; it is durable when this returns."""
+        """Accept a run without blocking the event loop. It is durable when this returns."""
         return await self._plain.aenqueue(*args, **kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -87,12 +87,12 @@ class Task(Generic[P, R]):
         connection: Connection = None,
         wake: bool = True,
         **unknown: Never,
-    ) -> "Bound[P, R]":
+    ) -> "BoundTask[P, R]":
         """Return the task with options for the calls made through it.
 
-        With a `connection` of your own to the store's database a call is a part of its transaction:
-        rolled back, the run never existed; committed, it is there and workers are told. With
-        `wake=False` they are not, and find it when they next poll.
+        With your own `connection` to the store's database, a call is part of your transaction: the
+        run exists, and workers are notified, only when you commit. With `wake=False` workers are
+        not notified, and find the run at their next poll.
         """
         definition = self.definition
         if unknown:
@@ -104,8 +104,8 @@ class Task(Generic[P, R]):
             raise BadOption(message)
         if not wake and connection is None:
             raise BadOption("wake=False is for calls on a connection of your own: connection=…")
-        return Bound(
-            self._host,
+        return BoundTask(
+            self._app,
             definition,
             key=None if key is None else check_key(key),
             unique=check_unique(unique or definition.unique),
@@ -120,21 +120,21 @@ class Task(Generic[P, R]):
         )
 
     @cached_property
-    def _plain(self) -> "Bound[P, R]":
+    def _plain(self) -> "BoundTask[P, R]":
         return self.using()
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
 
-class Bound(Generic[P, R]):
-    """A task with the options of its next calls."""
+class BoundTask(Generic[P, R]):
+    """A task with options for its next calls."""
 
     __slots__ = (
+        "_app",
         "_codec",
         "_connection",
         "_definition",
-        "_host",
         "_how",
         "_key",
         "_unique",
@@ -144,7 +144,7 @@ class Bound(Generic[P, R]):
 
     def __init__(
         self,
-        host: Host,
+        host: AppProtocol,
         definition: Definition,
         *,
         key: str | None,
@@ -158,14 +158,14 @@ class Bound(Generic[P, R]):
         connection: Connection,
         wake: bool,
     ) -> None:
-        self._host = host
+        self._app = host
         self._connection = connection
         self._wake = wake
         self._definition = definition
         self._codec = definition.codec
         self._key = key
         self._unique = unique
-        # The fields of an Enqueue before the arguments and behind them.
+        # The fields of an Enqueue before the arguments and after them.
         self._how = (definition.name, queue, definition.lane, priority)
         self._when = (delay, at, expires, tags)
 
@@ -176,7 +176,7 @@ class Bound(Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
-        for look in self._host.before_calls:
+        for look in self._app.before_calls:
             look()
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
@@ -184,7 +184,7 @@ class Bound(Generic[P, R]):
         if self._definition.limit_key is not None:
             how = (*how[:2], self._definition.lane_of(args, kwargs), how[3])
         call: Call[R] = Call(_enqueue((new_id(), *how, arguments, *self._when, key)))
-        return call if tracing is None else _traced(call, tracing)
+        return call if tracing is None else _add_trace_tags(call, tracing)
 
     def _full_key(self, text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
         ttl = self._definition.key_ttl
@@ -197,110 +197,110 @@ class Bound(Generic[P, R]):
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run; it is durable when this returns, or with the caller's transaction."""
+        """Accept a run. It is durable when this returns, or the caller's transaction commits."""
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
-            (run,) = accept(self._host, [call])
+            (run,) = accept(self._app, [call])
             return run
-        return _accept_on(self._connection, self._host, call, wake=self._wake)
+        return _accept_on(self._connection, self._app, call, wake=self._wake)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run without blocking the event loop; durable as with `enqueue`."""
+        """Accept a run without blocking the event loop. It is durable as with `enqueue`."""
         call: Call[R] = self._call(args, kwargs)
         if self._connection is None:
-            return await aaccept(self._host, call)
-        write = enqueueing(self._host.store, call.op, wake=self._wake)
-        return _accepted(self._host, call, await aconverse(self._connection, *write))
+            return await aaccept(self._app, call)
+        write = enqueue_dialogue(self._app.store, call.op, wake=self._wake)
+        return _accepted(self._app, call, await aexecute_dialogue(self._connection, *write))
 
 
-_enqueue = from_fields(Enqueue)
+_enqueue = fast_constructor(Enqueue)
 
 
-def _traced(call: Call[R], tracing: Tracing) -> Call[R]:
-    """Let the run carry the trace that it belongs to, in tags of ours."""
+def _add_trace_tags(call: Call[R], tracing: Tracing) -> Call[R]:
+    """Return the call with the current trace in its tags, under names that duly reserves."""
     op = call.op
     carried = tracing.send(op.task, op.queue, op.run_id)
     tags = (json.loads(op.tags) if op.tags else {}) | carried
     return Call(op._replace(tags=json.dumps(tags))) if carried else call
 
 
-def accept(host: Host, calls: Sequence[Call[R]]) -> list[Run[R]]:
-    """Write calls in one transaction; they are durable when this returns.
+def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:
+    """Write calls in one transaction. They are durable when this returns.
 
-    Inside a transaction of the body that calls they are a part of it.
+    Inside the transaction of a task, they become part of that transaction.
     """
     store = host.store
-    connection = joined(store)
+    connection = joined_connection(store)
     if connection is not None:
-        return [_accept_on(connection, host, call) for call in calls]
+        return [_accept_on(connection, host, call, wake=True) for call in calls]
     ops = [call.op for call in calls]
-    if not store.rooms.fit(ops):
-        store.check_room(ops)
+    if not store.queue_capacity.fit(ops):
+        store.check_queue_capacity(ops)
     return _all_accepted(host, calls, store.apply(ops))
 
 
-def _accept_on(connection: Connection, host: Host, call: Call[R], *, wake: bool = True) -> Run[R]:
-    write = enqueueing(host.store, call.op, wake=wake)
-    return _accepted(host, call, converse(connection, *write))
+def _accept_on(connection: Connection, app: AppProtocol, call: Call[R], *, wake: bool) -> Run[R]:
+    write = enqueue_dialogue(app.store, call.op, wake=wake)
+    return _accepted(app, call, execute_dialogue(connection, *write))
 
 
-def accept_many(host: Host, calls: Iterable[Call[R]]) -> list[Run[R]]:
-    """Write calls in batches, one transaction each; they are durable when this returns.
+def accept_many(host: AppProtocol, calls: Iterable[Call[R]]) -> list[Run[R]]:
+    """Write calls in batches, one transaction each. They are durable when this returns.
 
-    Where a server does the writing, the next batch is encoded meanwhile.
+    If a database server does the writing, the next batch is encoded meanwhile.
     """
     runs: list[Run[R]] = []
-    written: _Written[R] | None = None
+    written: _SubmittedBatch[R] | None = None
     try:
         for batch in _batches(calls):
             before, written = written, None
             if before is not None:
                 before.wait()
-            is_apart = joined(host.store) is None and not host.store.has_one_writer
+            is_apart = joined_connection(host.store) is None and not host.store.has_one_writer
             if len(batch) == ENQUEUE_BATCH and is_apart:
-                written = _Written(host, batch)
+                written = _SubmittedBatch(host, batch)
             if before is not None:
                 runs += before.runs()
             if written is None:
                 runs += accept(host, batch)
     except Exception:
         if written is not None:
-            # The caller learns of a wrong call when all before it are durable, or of why not.
+            # The error of a wrong call reaches the caller when all calls before it are durable.
             written.runs()
         raise
     return runs + (written.runs() if written is not None else [])
 
 
-class _Written(Generic[R]):
-    """A batch that the committer's own thread writes."""
+class _SubmittedBatch(Generic[R]):
+    """A batch of calls that the committer's thread writes."""
 
-    def __init__(self, host: Host, calls: Sequence[Call[R]]) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol, calls: Sequence[Call[R]]) -> None:
+        self._app = host
         self._calls = calls
         self._answers: Future[list[Any]] = Future()
         ops = [call.op for call in calls]
-        if not host.store.rooms.fit(ops):
-            host.store.check_room(ops)
+        if not host.store.queue_capacity.fit(ops):
+            host.store.check_queue_capacity(ops)
         host.store.submit(ops, self._done)
-        # The other thread would have to wait for this one to be switched off before it can send
-        # anything, with nothing for the server to do meanwhile.
+        # Without this pause, the committer's thread cannot send anything until the interpreter
+        # switches away from this thread, and the server would be idle meanwhile.
         time.sleep(_YIELD_SECONDS)
 
     def wait(self) -> None:
-        """Wait until it is durable; say why it is not, or which key belongs to another call."""
+        """Wait until the batch is durable. Raise if that failed, or for a key conflict."""
         if any(answer.conflict for answer in self._result()):
             self.runs()
 
     def runs(self) -> list[Run[R]]:
         """Wait, and return the runs."""
-        return _all_accepted(self._host, self._calls, self._result())
+        return _all_accepted(self._app, self._calls, self._result())
 
     def _result(self) -> list[Any]:
         try:
             return self._answers.result()
         except OUTAGES as error:
-            ops = repeated([call.op for call in self._calls])
-            return repeat(lambda: self._host.store.apply(ops), error)
+            ops = as_repeatable([call.op for call in self._calls])
+            return retry_after_error(lambda: self._app.store.apply(ops), error)
 
     def _done(self, answers: list[Any] | BaseException) -> None:
         if isinstance(answers, BaseException):
@@ -310,7 +310,7 @@ class _Written(Generic[R]):
 
 
 def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
-    # To count characters is quicker than to count bytes, and the bound need not be exact.
+    # Counting characters is faster than counting bytes, and the bound need not be exact.
     return batches(
         calls,
         most=ENQUEUE_BATCH,
@@ -319,26 +319,26 @@ def _batches(calls: Iterable[Call[R]]) -> Iterator[list[Call[R]]]:
     )
 
 
-async def aaccept(host: Host, call: Call[R]) -> Run[R]:
-    """Write one call from the committer's thread, sharing its commit with others.
+async def aaccept(host: AppProtocol, call: Call[R]) -> Run[R]:
+    """Write one call from the committer's thread, which shares its commit with other calls.
 
-    In a transaction that this very thread has open it is a part of that.
+    If this thread has a transaction open, the call becomes part of that transaction.
     """
     store = host.store
-    connection = joined(store)
+    connection = joined_connection(store)
     if connection is not None:
-        return _accept_on(connection, host, call)
-    if not store.rooms.fit(ops := [call.op]):
-        await apart(partial(store.check_room, ops))
-    (answer,) = await submitted(store, ops)
+        return _accept_on(connection, host, call, wake=True)
+    if not store.queue_capacity.fit(ops := [call.op]):
+        await run_in_thread(partial(store.check_queue_capacity, ops))
+    (answer,) = await submit_async(store, ops)
     return _accepted(host, call, answer)
 
 
-def _all_accepted(host: Host, calls: Sequence[Call[R]], answers: list[Any]) -> list[Run[R]]:
+def _all_accepted(host: AppProtocol, calls: Sequence[Call[R]], answers: list[Any]) -> list[Run[R]]:
     return [_accepted(host, call, answer) for call, answer in zip(calls, answers, strict=True)]
 
 
-def _accepted(host: Host, call: Call[R], answer: Accepted) -> Run[R]:
+def _accepted(host: AppProtocol, call: Call[R], answer: Accepted) -> Run[R]:
     if answer.conflict:
         key = call.op.key
         raise KeyConflict("" if key is None else key.text, answer.run_id)
@@ -346,7 +346,7 @@ def _accepted(host: Host, call: Call[R], answer: Accepted) -> Run[R]:
 
 
 def microseconds(what: str, value: float | timedelta) -> int:
-    """Return a duration in microseconds, or say why it cannot be one."""
+    """Return a duration in microseconds, or raise BadOption."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         message = f"{what} must be a number of seconds or a timedelta, not {value!r}"
@@ -358,7 +358,7 @@ def microseconds(what: str, value: float | timedelta) -> int:
 
 
 def instant(what: str, value: datetime) -> int:
-    """Return an aware datetime in microseconds, or say why it cannot be one."""
+    """Return an aware datetime in microseconds, or raise BadOption."""
     if not isinstance(value, datetime):
         message = f"{what} must be a datetime, not {value!r}"
         raise BadOption(message)
@@ -372,7 +372,7 @@ def instant(what: str, value: datetime) -> int:
 
 
 def check_priority(value: int) -> int:
-    """Return a priority, or say why it cannot be one."""
+    """Return a priority, or raise BadOption if it is not valid."""
     if type(value) is not int or abs(value) > PRIORITY:
         message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
         raise BadOption(message)
@@ -380,7 +380,7 @@ def check_priority(value: int) -> int:
 
 
 def check_unique(value: str) -> str:
-    """Return how long a key holds, or say why it cannot be so."""
+    """Return how long a key is unique, or raise BadOption."""
     if value not in {"run", "active"}:
         message = f'unique must be "run" or "active", not {value!r}'
         raise BadOption(message)
@@ -388,7 +388,7 @@ def check_unique(value: str) -> str:
 
 
 def encode_tags(tags: dict[str, str] | None) -> str | None:
-    """Return tags as stored."""
+    """Return the stored form of tags."""
     return json.dumps(check_tags(tags)) if tags else None
 
 

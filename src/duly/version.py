@@ -1,3 +1,3 @@
-"""Which version of duly this is."""
+"""The version of duly."""
 
 VERSION = "0.1.0"

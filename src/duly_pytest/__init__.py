@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures for tests of applications.
 
-Apart from duly's own package, which is so loaded only for tests that ask for it.
+It is a package of its own, so that pytest loads duly only for tests that use a fixture.
 """
 
 import os
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         'duly(app="module:attribute", store="sqlite"): which application duly_app is, and on which '
@@ -35,8 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Harness]":
-    """Runs the application's tasks in this thread, on a store of the test's own."""
-    from duly.testing.harness import Harness  # noqa: PLC0415 - only for who asks
+    """Runs the application's tasks in this thread, on a store for this test."""
+    from duly.testing.harness import Harness  # noqa: PLC0415 - only for tests that use it
     from duly.testing.stores import PostgresTestStore, SqliteTestStore  # noqa: PLC0415 - as above
 
     marker = request.node.get_closest_marker("duly")
@@ -61,23 +61,23 @@ def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Har
 
 @pytest.fixture
 def duly_app(duly_worker: "Harness") -> "Duly":
-    """The application under test, on a store of the test's own."""
+    """The application under test, on a store for this test."""
     return duly_worker.app
 
 
 def _refuse(text: str) -> NoReturn:
-    """End the test with this sentence, which needs no traceback of the plugin's code."""
+    """Fail the test with this sentence. A traceback of the plugin's code would not help."""
     pytest.fail(text, pytrace=False)
 
 
 def _application(reference: str) -> "Duly":
-    from duly.runtime.loading import load  # noqa: PLC0415 - only for who asks
     from duly.settings import load_settings  # noqa: PLC0415 - as above
+    from duly.worker.app_loader import load  # noqa: PLC0415 - only for tests that use it
 
     named = reference or load_settings().app
     if not named:
-        # An application made here would have none of the project's tasks, whose own would enqueue
-        # into the project's database.
+        # An application made here would have none of the project's tasks. The project's own
+        # application would enqueue into the project's database.
         _refuse(
             "duly_app names no application: write duly_app = module:attribute into pytest.ini, "
             'app = "module:attribute" into [tool.duly], or @pytest.mark.duly(app=…) at the test'

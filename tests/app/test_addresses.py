@@ -5,11 +5,11 @@ import traceback
 import pytest
 
 from duly import Duly
+from duly.compat.fastapi_taskflow import SqliteBackend
 from duly.errors import DulyError
 from duly.guard import Guard
-from duly.integrations.taskflow import SqliteBackend
 from duly.settings import load_settings
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 SECRET = "hunter2"  # noqa: S105 - a canary
 

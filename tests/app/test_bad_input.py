@@ -203,7 +203,7 @@ class TestTextsThatNoDatabaseTakes:
 
         assert run.refresh().state == "queued"
         assert not any(queue.paused for queue in app.queues.list())
-        assert app.store.list_acts(None, 10) == []
+        assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "lone surrogate"])
     def test_an_actor_that_cannot_be_kept_is_refused_and_nothing_happens(self, app, send, text):
@@ -218,7 +218,7 @@ class TestTextsThatNoDatabaseTakes:
                 act()
 
         assert run.refresh().state == "queued"
-        assert app.store.list_acts(None, 10) == []
+        assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("run_id", ["", "nonsense", "a\0b", "\ud800", "0" * 36, "é" * 400])
     def test_an_id_that_is_none_finds_no_run(self, app, send, run_id):

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from duly import BadArguments, BadOption, Duly, PayloadError, RunNotFound
-from duly.api.bulk import Bulk
+from duly.api.bulk_writes import BulkResult
 from duly.api.runs import Filter
 from duly.clock import new_id
 from duly.errors import RunNotFinal
@@ -164,7 +164,7 @@ def test_a_redrive_keeps_id_history_and_key_and_is_recorded(app, pay, body):
         (2, 1, "returned"),
     ]
     assert pay.using(key="order-1").enqueue(1).id == run.id
-    (act,) = app.store.list_acts(run.id, 10)
+    (act,) = app.store.list_audit_entries(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("ann", "redrive", "price was added")
 
 
@@ -261,7 +261,7 @@ def test_a_redrive_of_what_somebody_redrove_meanwhile_is_skipped(app, pay):
     drain(app)
     app.dead.retry(run.id)
 
-    assert app.dead.retry(run.id) == Bulk(0, 1)
+    assert app.dead.retry(run.id) == BulkResult(0, 1)
 
 
 def test_a_rate_is_kept(app, pay):
@@ -310,9 +310,9 @@ def test_a_discarded_letter_is_cancelled_and_keeps_its_error(app, pay):
     assert (run.refresh().state, run.cause) == ("cancelled", "discarded")
     assert "has no price" in run.record.error
     assert app.dead.list() == []
-    (act,) = app.store.list_acts(run.id, 10)
+    (act,) = app.store.list_audit_entries(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("bob", "discard", "a test order")
-    assert app.dead.discard(run.id, reason="again") == Bulk(0, 1)
+    assert app.dead.discard(run.id, reason="again") == BulkResult(0, 1)
 
 
 def test_discarding_by_filter_leaves_others(app, pay, mail):
@@ -333,8 +333,8 @@ def test_discarding_needs_a_reason(untouched):
 def test_what_still_lives_is_neither_redriven_nor_discarded(app, pay):
     run = pay.enqueue(1)
 
-    assert app.dead.retry(run.id) == Bulk(0, 1)
-    assert app.dead.discard(run.id, reason="x") == Bulk(0, 1)
+    assert app.dead.retry(run.id) == BulkResult(0, 1)
+    assert app.dead.discard(run.id, reason="x") == BulkResult(0, 1)
     assert run.refresh().state == "queued"
 
 

@@ -243,7 +243,7 @@ class TestKeys:
         assert second.new
         assert second.id != first.id
         assert first.refresh().state == "queued"
-        (act,) = app.store.list_acts(None, 10)
+        (act,) = app.store.list_audit_entries(None, 10)
         assert (act.actor, act.act) == ("ann", "reset key")
 
     def test_a_key_that_cannot_be_one_cannot_be_reset(self, app, send):

@@ -38,7 +38,7 @@ def test_every_way_in_is_refused_when_a_queue_is_full(app, work):
     with pytest.raises(QueueFull):
         work.using(key="k").enqueue(2)
     app.worker().drain(timeout=20)
-    app.store.rooms.forget()
+    app.store.queue_capacity.forget()
     work.enqueue(3)
     assert app.store.count_runs().accepted == 3
 

@@ -150,7 +150,7 @@ class TestQueues:
         app.worker().drain(timeout=20)
 
         assert run.refresh().state == "succeeded"
-        acts = [(act.actor, act.act, act.subject) for act in app.store.list_acts(None, 10)]
+        acts = [(act.actor, act.act, act.subject) for act in app.store.list_audit_entries(None, 10)]
         assert acts[0] == ("bob", "resume", "queue mail")
 
     @pytest.mark.timing

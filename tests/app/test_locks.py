@@ -11,7 +11,7 @@ import pytest
 from duly import BadOption, Duly, faultpoints
 from duly.errors import LockBusy, LockLost, StoreUnavailable
 from tests.servers.processes import wait_until
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from duly import Duly, DulyError, StoreError, StoreUnavailable
 from duly.errors import SchemaMismatch, StoreReadOnly, StoreRefused
 from duly.store import migrator
-from duly.store.opening import sqlite_path
-from duly.store.schema import Migration
+from duly.store.schema import SchemaMigration
+from duly.store.store_factory import sqlite_path
 from tests.servers.processes import free_port
-from tests.store.conformance.opening import opened_tables, package_of
+from tests.store.conformance.stores import opened_tables, package_of
 
 pytestmark = pytest.mark.untouched
 
@@ -56,7 +56,7 @@ def test_tables_of_a_newer_duly_are_refused_at_first_use(app, store_url):
 def test_tables_of_an_older_duly_are_refused_until_they_are_migrated(app, store_url, monkeypatch):
     assert app.runs.list() == []
     package = package_of(store_url)
-    steps = [*migrator.migrations(package), Migration(99, "0099_more", "SELECT 1;")]
+    steps = [*migrator.migrations(package), SchemaMigration(99, "0099_more", "SELECT 1;")]
     monkeypatch.setattr(migrator, "migrations", lambda _package: steps)
 
     late, send = with_task(store_url)

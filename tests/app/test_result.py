@@ -160,7 +160,7 @@ def test_an_unknown_run_is_not_found(app):
     for act in (app.runs.get, app.runs.cancel, app.runs.retry):
         with pytest.raises(RunNotFound, match=unknown):
             act(unknown)
-    assert app.store.list_acts(None, 10) == []
+    assert app.store.list_audit_entries(None, 10) == []
 
 
 def test_cancelling_twice_tells_the_state_it_found(app, double):
@@ -171,7 +171,7 @@ def test_cancelling_twice_tells_the_state_it_found(app, double):
         "cancelled",
         "cancelled",
     ]
-    assert [act.reason for act in app.store.list_acts(run.id, 10)] == ["no need"]
+    assert [act.reason for act in app.store.list_audit_entries(run.id, 10)] == ["no need"]
 
 
 def test_cancelling_what_has_succeeded_changes_nothing(app, double):
@@ -198,7 +198,7 @@ def test_a_final_run_can_be_retried_under_its_id(app, double):
     assert run.result(timeout=5) == 14
     assert [a.outcome for a in run.attempts()] == ["raised", "returned"]
     assert [a.claim_number for a in run.attempts()] == [1, 2]
-    (act,) = app.store.list_acts(run.id, 10)
+    (act,) = app.store.list_audit_entries(run.id, 10)
     assert (act.actor, act.act, act.reason) == ("ann", "edit and redrive", "bug fixed")
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from duly import BadOption, Duly
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.protocol import ScheduleFilter
 from tests.servers.processes import wait_until
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 
 MINUTE = timedelta(minutes=1)
 

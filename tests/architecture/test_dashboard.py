@@ -4,12 +4,12 @@ from tests.architecture.test_source import imported, modules
 
 OPEN = ("core", "dashboard", "errors", "limits", "clock", "credentials", "host_names", "version")
 VALUES = {
-    "api.bulk_acts": {"AskedFor", "BulkPage"},
-    "api.schedule_views": {"FiredAt", "Schedule"},
+    "api.bulk_actions": {"BulkActionRequest", "BulkPage"},
+    "api.schedule_views": {"FiringView", "ScheduleView"},
     "observe.logs": {"log_dashboard_link"},
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},
-    "store.bounded": {"seconds_left", "within"},
+    "store.read_deadline": {"seconds_left", "limit_read_time"},
     "store.protocol": {"Inspector", "RunFilter", "ScheduleFilter"},
 }
 """From modules that hold more than that."""

@@ -14,7 +14,7 @@ import {modules}
 print(*[name for name in {looked_for!r} if name in sys.modules])
 """
 
-RUNS_TASKS = ("asyncio", "duly.app", "duly.runtime.worker", "duly.runtime.watch")
+RUNS_TASKS = ("asyncio", "duly.app", "duly.worker.worker", "duly.worker.worker_main")
 DRAWS = ("rich",)
 
 
@@ -30,8 +30,8 @@ def loaded_by(modules: str, looked_for: tuple[str, ...]) -> list[str]:
     ("modules", "left_out"),
     [
         ("duly", RUNS_TASKS),
-        ("duly.cli.worker, duly.runtime.keeper", RUNS_TASKS + DRAWS),
-        ("duly.runtime.child, duly.runtime.probe_process", (*RUNS_TASKS, "json")),
+        ("duly.cli.worker, duly.worker.supervisor", RUNS_TASKS + DRAWS),
+        ("duly.worker.worker_program, duly.worker.app_probe_program", (*RUNS_TASKS, "json")),
     ],
 )
 def test_a_process_loads_nothing_that_it_leaves_to_others(modules, left_out):

@@ -64,9 +64,9 @@ MAY_IMPORT_BY_NAME = {
     "__init__.py": "our own modules, when one of their names is asked for",
     "cli/": "what the user names on the command line, and our own commands",
     "integrations/django/__init__.py": "our own modules, when one of their names is asked for",
-    "integrations/django/loading.py": "what the settings of the user's project name",
-    "runtime/loading.py": "what the user names on the command line",
-    "runtime/runners/process_child.py": "the module of a registered function, told by its worker",
+    "integrations/django/task_modules.py": "what the settings of the user's project name",
+    "worker/app_loader.py": "what the user names on the command line",
+    "worker/runners/process_main.py": "the module of a registered function, told by its worker",
     "store/statements.py": "our own package, whose folder holds the SQL",
     "prove/": "what the user names on the command line",
 }
@@ -169,7 +169,7 @@ def test_a_function_has_at_most_70_lines():
 STATEMENT = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE TABLE|DROP TABLE)\b")
 SQL_FOR_READERS = {
     "cli/db.py": "prints migrations for people to run; nothing in it comes from outside",
-    "store/sqlite/identity.py": "a trigger takes no parameters; its message is quoted",
+    "store/sqlite/file_identity.py": "a trigger takes no parameters; its message is quoted",
     "prove/workload.py": "puts in the driver's parameter marks, no values",
 }
 
@@ -206,7 +206,7 @@ TESTS = {
 SWEEPS = ("enqueue.", "claim.", "settle.", "recover.")
 """Verbs whose points tests/store/sqlite/test_processes.py sweeps by name, one after the other."""
 RUNTIME_SWEEPS = ("beat.", "attempt.", "transaction.")
-"""Verbs whose points tests/runtime/test_faultpoints.py sweeps likewise."""
+"""Verbs whose points tests/worker/test_faultpoints.py sweeps likewise."""
 
 
 def test_every_fault_point_is_hit_by_the_engine():
@@ -229,7 +229,7 @@ def test_every_fault_point_is_struck_by_a_test_or_the_proof():
     texts = "\n".join(TESTS.values())
     sweep = (ROOT / "tests" / "store" / "sqlite" / "test_processes.py").read_text()
     proof = (SOURCE / "prove" / "scenarios" / "fault_points.py").read_text()
-    runtime_sweep = (ROOT / "tests" / "runtime" / "test_faultpoints.py").read_text()
+    runtime_sweep = (ROOT / "tests" / "worker" / "test_faultpoints.py").read_text()
     assert "faultpoints.NAMES" in sweep
     assert "faultpoints.NAMES" in proof
     assert all(f'"{verb}"' in runtime_sweep for verb in RUNTIME_SWEEPS)

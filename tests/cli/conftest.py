@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from duly import Duly
 from duly.cli import commands
-from duly.cli.loading import load_app
-from duly.observe.writing import FORMAT, LEVEL
+from duly.cli.applications import load_app
+from duly.observe.log_setup import FORMAT, LEVEL
 
 ORDERS = '''
 """The application of these tests."""

@@ -7,7 +7,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-import duly.dashboard.serving
+import duly.dashboard.server
 from duly.cli.dashboard import TOKEN, USERS
 
 LOCAL, OPEN = "127.0.0.1", "0.0.0.0"  # noqa: S104 - that it is refused is what is tested
@@ -18,7 +18,7 @@ LONG = "a-token-of-more-than-22-characters"
 def served(monkeypatch):
     """The pages that would have been served."""
     pages = []
-    monkeypatch.setattr(duly.dashboard.serving, "serve", lambda app, _, **__: pages.append(app))
+    monkeypatch.setattr(duly.dashboard.server, "serve", lambda app, _, **__: pages.append(app))
     for name in (TOKEN, USERS):
         monkeypatch.delenv(name, raising=False)
     return pages
@@ -104,5 +104,5 @@ def test_a_deployment_is_marked(cli, app):
     result = cli("deploy-mark", "v1.4")
 
     assert result.exit_code == 0
-    (act,) = app.store.list_acts("deployment", 5)
+    (act,) = app.store.list_audit_entries("deployment", 5)
     assert (act.actor, act.act, act.reason) == ("tester", "deploy", "v1.4")

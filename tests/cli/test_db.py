@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.cli.db import judge
-from duly.store.opening import open_store, sqlite_path
+from duly.cli.db import schema_finding
 from duly.store.schema import Schema
+from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer, error
 
 pytestmark = pytest.mark.untouched
@@ -68,7 +68,7 @@ def test_status_for_people(cli, app):
     ],
 )
 def test_tables_are_judged_by_their_version(schema, needed, status):
-    assert judge(schema, needed).name == status
+    assert schema_finding(schema, needed).name == status
 
 
 # Only SQLite's database is a file that a mere look could leave behind.

@@ -65,7 +65,7 @@ def test_retry_by_id(app, cli, dead):
     assert result.exit_code == 0
     assert result.stdout == "retried 2, skipped 0\n"
     assert states(app, dead) == ["queued", "queued", "failed"]
-    assert app.store.list_acts(dead[0], 1)[0].reason == "fixed"
+    assert app.store.list_audit_entries(dead[0], 1)[0].reason == "fixed"
 
 
 def test_retry_names_the_live_run_that_has_the_key_of_a_dead_letter(app, cli, run_of, drain):

@@ -11,10 +11,10 @@ import pytest
 
 import duly.cli.demo
 from duly.prove import workload
-from duly.prove.demo import Result as OrderResult
-from duly.prove.demo import Row, _row, kind_of
-from duly.prove.history import Due, FiringAtEnd, RunAtEnd
-from duly.prove.schedule_demo import KINDS, Result, count
+from duly.prove.demo import DemoResult as OrderResult
+from duly.prove.demo import OrderCounts, _row, kind_of
+from duly.prove.history import DueInstant, FiringAtEnd, RunAtEnd
+from duly.prove.schedule_demo import KINDS, ScheduleDemoResult, count
 
 DULY = str(Path(sys.executable).with_name("duly"))
 FIRST = "0:0"
@@ -81,7 +81,7 @@ def test_orders_are_counted_by_what_they_did(task, state, effects, counted):
 
     row = _row(kind_of(task), {"a": task} | others, runs, Counter({"a": effects}))
 
-    nothing = dict.fromkeys(Row._fields[2:], 0)
+    nothing = dict.fromkeys(OrderCounts._fields[2:], 0)
     assert row._asdict() == {"kind": kind_of(task), "enqueued": 1} | nothing | counted
 
 
@@ -89,7 +89,7 @@ def test_orders_are_counted_by_what_they_did(task, state, effects, counted):
     ("spoilt", "status"), [({}, 0), ({"lost": 1}, 1), ({"duplicated": 1}, 1), ({"again": 3}, 0)]
 )
 def test_the_demo_fails_if_something_was_lost_or_doubled(folder, cli, monkeypatch, spoilt, status):
-    row = Row("hold", 1, 1, 0, 0, 0, 0, 0, 0)._replace(**spoilt)
+    row = OrderCounts("hold", 1, 1, 0, 0, 0, 0, 0, 0)._replace(**spoilt)
     database = {"kind": "sqlite", "version": "3", "journal": "wal"}
     result = OrderResult((row,), 1, 0, 0, 0, 0, (), 1.0, database, 1)
     monkeypatch.setattr(duly.cli.demo, "run_demo", lambda *_, **__: result)
@@ -111,7 +111,7 @@ SQLITE = {"kind": "sqlite", "version": "3", "journal": "wal"}
 
 @pytest.mark.stores("sqlite")
 def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
-    row = Row("hold", 1, 1, 0, 0, 0, 0, 0, 0)
+    row = OrderCounts("hold", 1, 1, 0, 0, 0, 0, 0, 0)
     come_to(OrderResult((row,), 0, 0, 0, 0, 0, (), 1.0, SQLITE, 1), monkeypatch)
     monkeypatch.delenv("DULY_URL", raising=False)
 
@@ -136,7 +136,7 @@ def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
     ],
 )
 def test_table_and_text_agree_about_zombies(folder, cli, monkeypatch, late, words):
-    row = Row("hold", 1, 0, 1, 1, 0, 0, 0, 0)
+    row = OrderCounts("hold", 1, 0, 1, 1, 0, 0, 0, 0)
     come_to(OrderResult((row,), 1, 1, 3, 4, late, ("an-id",), 1.0, SQLITE, 1), monkeypatch)
 
     shown = cli("demo").stdout
@@ -179,11 +179,11 @@ def firing(instant: int, run_id: str | None) -> FiringAtEnd:
     ],
 )
 def test_it_counts_what_the_runs_did(effects, missed, doubled):
-    due = [Due(FIRST, 1, 1), Due(FIRST, 1, 2)]
+    due = [DueInstant(FIRST, 1, 1), DueInstant(FIRST, 1, 2)]
 
     rows = count(due, [firing(1, "a"), firing(2, "b")], effects)
 
-    result = Result(rows, 0, 0, 0.0, {}, 1)
+    result = ScheduleDemoResult(rows, 0, 0, 0.0, {}, 1)
     assert (rows[0].due, rows[0].fired) == (2, 2)
     assert (rows[0].missed, rows[0].doubled) == (missed, doubled)
     assert len(rows) == len(KINDS)
@@ -191,6 +191,8 @@ def test_it_counts_what_the_runs_did(effects, missed, doubled):
 
 
 def test_an_instant_that_never_fired_is_missed():
-    (row, *_) = count([Due(FIRST, 1, 1), Due(FIRST, 1, 2)], [firing(1, "a")], [("a", 0)])
+    (row, *_) = count(
+        [DueInstant(FIRST, 1, 1), DueInstant(FIRST, 1, 2)], [firing(1, "a")], [("a", 0)]
+    )
 
     assert (row.due, row.fired, row.ran, row.missed, row.doubled) == (2, 1, 1, 1, 0)

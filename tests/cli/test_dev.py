@@ -18,9 +18,9 @@ import pytest
 
 from duly import Duly
 from duly.cli import dashboard, dev
-from duly.dashboard.serving import listen
-from duly.prove.strikes import is_gone
-from duly.prove.trees import wait_for
+from duly.dashboard.server import listen
+from duly.prove.faults import is_gone
+from duly.prove.process_tree import wait_for
 
 DULY = str(Path(sys.executable).with_name("duly"))
 SHOP = """
@@ -41,7 +41,7 @@ def test_files_of_others_do_not_count(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
 
-    found = dev._stamps(tmp_path)
+    found = dev._modification_times(tmp_path)
 
     assert {Path(name).name for name in found} == {"shop.py", "inner.py"}
 
@@ -218,7 +218,7 @@ def test_a_body_may_end_and_nothing_is_left_however_dev_is_told_to_stop(
 def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with dev._ending_on(signal.SIGTERM, signal.SIGHUP):
+        with dev._exit_on_signals(signal.SIGTERM, signal.SIGHUP):
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert callable(signal.getsignal(signal.SIGTERM))
     finally:

@@ -13,10 +13,10 @@ from duly import Duly
 from duly.clock import MICROSECONDS
 from duly.limits import TICK_BATCH
 from duly.store.ops import Tick
-from duly.store.postgres.diagnose import diagnose as of_postgres
-from duly.store.sqlite.diagnose import diagnose as of_sqlite
+from duly.store.postgres.diagnostics import diagnose as of_postgres
+from duly.store.sqlite.diagnostics import diagnose as of_sqlite
 from tests.cli.conftest import answer, error
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from datetime import timedelta
 import click
 import pytest
 
-from duly.cli.values import duration, instant, since, tag
+from duly.cli.option_types import duration, instant, since, tag
 from duly.core.escape import clean, clean_lines
-from duly.core.instants import iso, relative, shown
+from duly.core.instants import iso, relative, shown_instant
 
 SECOND = 1_000_000
 
@@ -73,8 +73,8 @@ def test_instants_for_machines():
     assert iso(1_900_000_000_123_456) == "2030-03-17T17:46:40.123456Z"
     assert iso(10**18) == "9999-12-31T23:59:59.999999Z"
     assert iso(None) is None
-    assert shown(None, 0) == ""
-    assert shown(0, 5 * SECOND) == "1970-01-01 00:00:00 UTC (5 s ago)"
+    assert shown_instant(None, 0) == ""
+    assert shown_instant(0, 5 * SECOND) == "1970-01-01 00:00:00 UTC (5 s ago)"
 
 
 def test_no_control_or_format_character_is_left():

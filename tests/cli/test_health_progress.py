@@ -6,17 +6,17 @@ from contextlib import closing
 import pytest
 
 from duly import Duly
-from duly.api import unclaimed
+from duly.api import idle_workers
 from duly.clock import new_id
 from duly.core.served_queues import ServedQueues
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.limits import TICK_BATCH, UNSERVED_SECONDS
-from duly.runtime.registration import registration
 from duly.store.admin_ops import LimitQueue
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Tick, Want
 from duly.store.protocol import Store
-from tests.store.conformance.opening import opened_tables
+from duly.store.store_factory import open_store
+from duly.worker.registration import registration
+from tests.store.conformance.stores import opened_tables
 
 LONG = UNSERVED_SECONDS + 30
 
@@ -33,8 +33,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     class Threading:
         Event = Pause
 
-    monkeypatch.setattr(unclaimed, "threading", Threading)
-    monkeypatch.setattr(unclaimed, "monotonic", lambda: 0.0 if between else 10**9)
+    monkeypatch.setattr(idle_workers, "threading", Threading)
+    monkeypatch.setattr(idle_workers, "monotonic", lambda: 0.0 if between else 10**9)
     return between
 
 
@@ -47,11 +47,11 @@ class Idle:
         self._tasks = tuple(lanes)
         self._life = store.live(self.id)
         store.apply([registration(self.id, 3600.0, ServedQueues(tuple(queues)), lanes, {})])
-        store.pulse().beat([self.id])
+        store.heartbeats().beat([self.id])
 
     def claim(self) -> int:
         """Claim what is ready; return how many runs that are."""
-        want = Want(None, Lane.THREAD, 10)
+        want = Want(None, SlotKind.THREAD, 10)
         (claims,) = self._store.apply([ClaimRuns(self.id, (want,), self._tasks)])
         return len(claims)
 
@@ -59,7 +59,7 @@ class Idle:
 @pytest.fixture
 def idle_worker(app: Duly, url: str) -> Iterator[Callable[..., Idle]]:
     """Makes workers that do nothing, on a store of their own: commands close the application's."""
-    lanes = app.registry.lanes_seen_to(only_carried=False)
+    lanes = app.registry.lanes_by_task(only_carried=False)
     with closing(open_store(url)) as store:
 
         def make(*, tasks: Mapping[str, str] = lanes, queues: Sequence[str] = ()) -> Idle:
@@ -114,7 +114,7 @@ def test_a_worker_next_to_it_that_is_full_changes_nothing(cli, run_of, age, idle
 
 
 def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of, idle_worker):
-    idle_worker(tasks={"renamed": Lane.THREAD})
+    idle_worker(tasks={"renamed": SlotKind.THREAD})
     run_of("add", 1)
     run_of("add", 2)
     before_upkeep = cli("health")

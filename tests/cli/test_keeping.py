@@ -9,10 +9,10 @@ import pytest
 from duly import Duly
 from duly.core.instants import iso
 from duly.errors import StoreRefused
-from duly.store.opening import sqlite_path
+from duly.store.store_factory import sqlite_path
 from tests.cli.conftest import answer, error
 from tests.servers.kinds import POSTGRES_KINDS
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import claim, register
 
 
@@ -67,7 +67,7 @@ def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli,
     assert (refused.exit_code, "Type prune to go on" in refused.stderr) == (1, True)
     assert "type prune" in cli("db", "prune", stdin="yes\n").stderr
     assert kept == {"pruned": 0}
-    said = app.store.list_acts(None, 5)[0]
+    said = app.store.list_audit_entries(None, 5)[0]
     assert (said.act, said.subject) == (
         "prune",
         "history older than 0 s, dead letters older than 0 s",
@@ -104,7 +104,7 @@ def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, 
     assert (due.refresh().state, due.cause) == ("interrupted", "restored")
     assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
     assert "restored from a backup of" in cli("dead", "list").stdout
-    assert [act.act for act in app.store.list_acts(due.id, 5)] == ["set aside"]
+    assert [act.act for act in app.store.list_audit_entries(due.id, 5)] == ["set aside"]
     assert answer(cli("audit", "--json"))["ok"]
     due.retry()
     drain()

@@ -12,14 +12,14 @@ from rich.console import Console
 import duly.cli.progress
 from duly import Duly, current, step
 from duly.clock import monotonic
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.errors import StoreRefused
 from duly.store.lock_ops import AcquireLock, Locked
-from duly.store.opening import open_store, sqlite_path
 from duly.store.ops import Enqueue
+from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer
 from tests.integrations.proving import SCALE, keep
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import (
     another_try,
     claim,
@@ -72,7 +72,7 @@ def everything(url: str) -> dict[str, list[str]]:
             "attempts": [str(each) for run in runs for each in store.list_attempts(run.id)],
             "steps": [str(each) for run in runs for each in store.list_steps(run.id)],
             "logs": [str(each) for run in runs for each in store.list_logs(run.id, 100)],
-            "acts": [str(each) for each in store.list_acts(None, 100)],
+            "acts": [str(each) for each in store.list_audit_entries(None, 100)],
             "queues": [str(each) for each in store.list_queues()],
             "schedules": [str(each) for each in store.list_schedules(_schedules())],
         }
@@ -101,7 +101,7 @@ def test_everything_arrives_and_goes_on(folder, cli, source, url):
     app = Duly(url)
     app.task(name="work", limit=2)(lambda number: number)
     again = app.registry.get("work")
-    assert again.lane == limited("thread", "work")
+    assert again.lane == limited_lane("thread", "work")
     with closing(open_store(url)) as store:
         (locked,) = store.apply([AcquireLock("ledger", "other", "bob", 60_000_000)])
         assert isinstance(locked, Locked)

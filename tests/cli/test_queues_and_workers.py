@@ -59,7 +59,7 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed(app, cli, run_of, dra
     assert app.runs.get(run.id).state == "queued"
     assert "its queue is paused" in cli("runs", "list").stdout
     assert "paused" in cli("queues", "list").stdout
-    assert app.store.list_acts("queue default", 1)[0].reason == "maintenance"
+    assert app.store.list_audit_entries("queue default", 1)[0].reason == "maintenance"
 
     resumed = cli("queues", "resume", "default", "--json")
     drain()
@@ -136,7 +136,7 @@ def test_a_queue_is_limited_and_the_limit_lifted(app, cli, run_of):
     assert said.stdout == "Queue default runs 5 at once.\n"
     assert listed[0]["limit"] == 5
     assert answer(lifted) == {"name": "default", "limit": None}
-    assert app.store.list_acts("queue default", 2)[1].reason == "the API is slow"
+    assert app.store.list_audit_entries("queue default", 2)[1].reason == "the API is slow"
     assert cli("queues", "limit", "default", "0").exit_code == 2
     assert cli("queues", "limit", "default", "few").exit_code == 2
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import duly.run
 from duly import Duly, Filter
-from duly.cli import tail, waiting
+from duly.cli import tail, wait
 from tests.cli.conftest import answer, error
 
 # Refused before any store is asked, so one kind is enough.
@@ -303,7 +303,7 @@ def test_wait_ends_with_4_when_the_time_is_over(cli, run_of):
 
 def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypatch):
     drawn = StringIO()
-    monkeypatch.setattr(waiting, "stderr_console", lambda: Console(file=drawn, force_terminal=True))
+    monkeypatch.setattr(wait, "stderr_console", lambda: Console(file=drawn, force_terminal=True))
     ended, waits = run_of("add", 1), run_of("add", 1, delay=3600)
     app.worker().drain(timeout=30)
 
@@ -316,7 +316,7 @@ def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypa
 def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_terminal):
     run = run_of("add", 1)
     console = Console(file=StringIO(), force_terminal=True) if on_terminal else None
-    monkeypatch.setattr(waiting, "stderr_console", lambda: console)
+    monkeypatch.setattr(wait, "stderr_console", lambda: console)
     monkeypatch.setattr(duly.run, "UNCLAIMED_SECONDS", 0.01)
 
     result = cli("runs", "wait", run.id, "--timeout", "0.3s")
@@ -336,7 +336,7 @@ def test_cancel_ends_a_run_that_waits(app, cli, run_of):
     assert result.exit_code == 0
     assert result.stdout == f"Run {run.id} is cancelled.\n"
     assert app.runs.get(run.id).state == "cancelled"
-    assert app.store.list_acts(run.id, 10)[0].reason == "not needed"
+    assert app.store.list_audit_entries(run.id, 10)[0].reason == "not needed"
 
 
 def test_cancel_asks_a_run_that_runs(app, cli, run_of, url, monkeypatch):

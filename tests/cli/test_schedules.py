@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.task import Task
 from tests.cli.conftest import answer
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import duly.runtime
+import duly.worker
 from duly import Duly
-from duly.observe.writing import FORMAT, LEVEL
+from duly.observe.log_setup import FORMAT, LEVEL
 
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]
@@ -29,9 +29,9 @@ def kept(monkeypatch):
         store.close()
         return SimpleNamespace(run=lambda: 7)
 
-    keeper = SimpleNamespace(Keeper=keep)
-    monkeypatch.setitem(sys.modules, "duly.runtime.keeper", keeper)
-    monkeypatch.setattr(duly.runtime, "keeper", keeper, raising=False)
+    supervisor = SimpleNamespace(Supervisor=keep)
+    monkeypatch.setitem(sys.modules, "duly.worker.supervisor", supervisor)
+    monkeypatch.setattr(duly.worker, "supervisor", supervisor, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     return calls
 
@@ -240,7 +240,7 @@ class TestAnApplicationThatDoesNotLoad:
         assert result.stderr.count("broken.py") == 3
         assert "return {}['key']" in result.stderr
         assert "importlib" not in result.stderr
-        assert "duly/runtime" not in result.stderr
+        assert "duly/worker" not in result.stderr
 
     def test_a_name_that_leads_nowhere_is_a_usage_error(self, start):
         missing = start("nothing_there:app", "")

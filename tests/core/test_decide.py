@@ -23,13 +23,21 @@ from duly.core.outcome import (
     Vanished,
 )
 from duly.core.retry import Retry
-from duly.core.states import CARRIED_LANES, FINAL, HOLD_LANES, MOVES, Lane, State, lane_for
+from duly.core.states import (
+    CARRIED_SLOT_KINDS,
+    FINAL,
+    HOLD_SLOT_KINDS,
+    TRANSITIONS,
+    SlotKind,
+    State,
+    slot_kind_for,
+)
 from duly.core.verdict import (
     UNKNOWN_POLICY,
+    AttemptState,
     Finish,
-    Policy,
     Requeue,
-    Standing,
+    VerdictPolicy,
     decide,
     describe,
 )
@@ -37,12 +45,12 @@ from duly.limits import CRASH_LIMIT
 
 BOOM = ErrorText("ValueError", "boom", "Traceback ...", "print")
 LATE = ErrorText("AttemptTimedOut", "", "", "late")
-RERUN_LANES = [lane for lane in Lane if lane not in HOLD_LANES]
+RERUN_LANES = [lane for lane in SlotKind if lane not in HOLD_SLOT_KINDS]
 
 # The run of the table: its fourth attempt, two of three retries used, one crash, one loss before.
 ATTEMPT, RETRIES_USED, CRASHES = 4, 2, 1
-POLICY = Policy(Retry(3, base=10.0, factor=1.0, jitter=False))
-POLICY_USED_UP = Policy(Retry(2))
+POLICY = VerdictPolicy(Retry(3, base=10.0, factor=1.0, jitter=False))
+POLICY_USED_UP = VerdictPolicy(Retry(2))
 
 SAME = "the lane it has"
 
@@ -83,8 +91,8 @@ SUSPENDED = Goes(after=60.0, awaits="paid")
 STOPPED = Goes()
 OUTAGE = Goes(after=2.0)
 HANDED_BACK = Goes(recorded=False)
-LOST = Goes(attempts=1, lane=Lane.SUSPECT)
-LOST_CHARGED = Goes(attempts=1, crashes=1, lane=Lane.SUSPECT)
+LOST = Goes(attempts=1, lane=SlotKind.SUSPECT)
+LOST_CHARGED = Goes(attempts=1, crashes=1, lane=SlotKind.SUSPECT)
 
 OUTCOMES = {
     "returned": Returned("42"),
@@ -150,8 +158,8 @@ TABLE_OF_THE_LAST_TRY = [
 def cases(table):
     found = []
     for name, *verdicts in table:
-        for lane in Lane:
-            calm, asked = verdicts[2:] if lane in HOLD_LANES else verdicts[:2]
+        for lane in SlotKind:
+            calm, asked = verdicts[2:] if lane in HOLD_SLOT_KINDS else verdicts[:2]
             found += [
                 pytest.param(name, lane, False, calm, id=f"{name}-{lane}"),
                 pytest.param(name, lane, True, asked, id=f"{name}-{lane}-cancel requested"),
@@ -160,15 +168,15 @@ def cases(table):
 
 
 def standing(lane, *, cancel=False, crashes=CRASHES):
-    return Standing(ATTEMPT, RETRIES_USED, crashes, lane, cancel_requested=cancel)
+    return AttemptState(ATTEMPT, RETRIES_USED, crashes, lane, cancel_requested=cancel)
 
 
-HANDED = {Lane.HANDED: Lane.CARRIED, Lane.HANDED_HOLD: Lane.CARRIED_HOLD}
+HANDED = {SlotKind.HANDED: SlotKind.CARRIED, SlotKind.HANDED_HOLD: SlotKind.CARRIED_HOLD}
 
 
 def lane_after(lane, expected=SAME):
     """Return where a run goes: what another engine carries is handed over anew, never suspect."""
-    if expected == SAME or (expected == Lane.SUSPECT and lane in CARRIED_LANES):
+    if expected == SAME or (expected == SlotKind.SUSPECT and lane in CARRIED_SLOT_KINDS):
         return HANDED.get(lane, lane)
     return expected
 
@@ -176,7 +184,7 @@ def lane_after(lane, expected=SAME):
 def verdict_of(expected, lane):
     if isinstance(expected, Ends):
         return Finish(*expected)
-    if expected is LOST and lane in CARRIED_LANES:
+    if expected is LOST and lane in CARRIED_SLOT_KINDS:
         expected = LOST_CHARGED  # It cannot be watched alone.
     return Requeue(
         expected.after,
@@ -217,21 +225,21 @@ def test_the_last_crash_that_is_allowed_fails_the_run(lane):
     assert verdict == Finish(State.FAILED, "crashed")
 
 
-@pytest.mark.parametrize("lane", [lane for lane in RERUN_LANES if lane not in CARRIED_LANES])
+@pytest.mark.parametrize("lane", [lane for lane in RERUN_LANES if lane not in CARRIED_SLOT_KINDS])
 def test_a_crash_that_is_not_charged_does_not_count_toward_the_limit(lane):
     run = standing(lane, crashes=CRASH_LIMIT - 1)
 
     verdict = decide(run, Lost(started=True, charged=False), POLICY, jitter=0.0)
 
-    again = lane_after(lane, Lane.SUSPECT)
+    again = lane_after(lane, SlotKind.SUSPECT)
     assert verdict == Requeue(0.0, ATTEMPT + 1, RETRIES_USED, CRASH_LIMIT - 1, again)
 
 
-@pytest.mark.parametrize("lane", [Lane.CARRIED, Lane.HANDED, "~task key thread"])
+@pytest.mark.parametrize("lane", [SlotKind.CARRIED, SlotKind.HANDED, "~task key thread"])
 def test_a_run_that_cannot_be_watched_alone_is_charged_with_every_loss_but_the_first(lane):
     verdicts = [
         decide(
-            Standing(attempt, 0, crashes, lane),
+            AttemptState(attempt, 0, crashes, lane),
             Lost(started=True, charged=False),
             POLICY,
             jitter=0.0,
@@ -246,7 +254,7 @@ def test_a_run_that_cannot_be_watched_alone_is_charged_with_every_loss_but_the_f
 @pytest.mark.parametrize("lane", RERUN_LANES)
 @pytest.mark.parametrize("charged", [False, True])
 def test_a_run_that_is_lost_for_the_first_time_keeps_its_lane(lane, charged):
-    run = Standing(attempt=3, retries_used=2, crashes=0, lane=lane)
+    run = AttemptState(attempt=3, retries_used=2, crashes=0, lane=lane)
 
     verdict = decide(run, Lost(started=True, charged=charged), POLICY, jitter=0.0)
 
@@ -255,51 +263,53 @@ def test_a_run_that_is_lost_for_the_first_time_keeps_its_lane(lane, charged):
 
 def test_a_crash_uses_no_retry():
     verdict = decide(
-        standing(Lane.THREAD), Lost(started=True, charged=True), POLICY_USED_UP, jitter=0.0
+        standing(SlotKind.THREAD), Lost(started=True, charged=True), POLICY_USED_UP, jitter=0.0
     )
 
-    assert verdict == verdict_of(LOST_CHARGED, Lane.THREAD)
+    assert verdict == verdict_of(LOST_CHARGED, SlotKind.THREAD)
 
 
 @pytest.mark.parametrize("outcome", ["raised", "snoozed for 30 s", "timed out"])
 def test_the_next_attempt_goes_to_the_lane_that_the_code_asks_for_now(outcome):
-    policy = POLICY._replace(lane=Lane.PROCESS)
+    policy = POLICY._replace(lane=SlotKind.PROCESS)
 
-    verdict = decide(standing(Lane.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
+    verdict = decide(standing(SlotKind.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
 
-    assert verdict.lane == Lane.PROCESS
+    assert verdict.lane == SlotKind.PROCESS
 
 
 @pytest.mark.parametrize("outcome", ["was handed back", "was stopped by us"])
 def test_a_run_that_did_not_end_by_itself_keeps_its_lane(outcome):
-    policy = POLICY._replace(lane=Lane.PROCESS)
+    policy = POLICY._replace(lane=SlotKind.PROCESS)
 
-    verdict = decide(standing(Lane.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
+    verdict = decide(standing(SlotKind.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
 
-    assert verdict.lane == Lane.SUSPECT
+    assert verdict.lane == SlotKind.SUSPECT
 
 
 @pytest.mark.parametrize(("jitter", "after"), [(0.0, 5.0), (0.5, 7.5)])
 def test_the_jitter_spreads_the_retry(jitter, after):
-    policy = Policy(Retry(3, base=10.0, factor=1.0))
+    policy = VerdictPolicy(Retry(3, base=10.0, factor=1.0))
 
-    verdict = decide(standing(Lane.LOOP), OUTCOMES["raised"], policy, jitter=jitter)
+    verdict = decide(standing(SlotKind.LOOP), OUTCOMES["raised"], policy, jitter=jitter)
 
     assert verdict.after == after
 
 
 def test_recovery_which_knows_no_policy_never_retries_what_was_overdue():
-    verdict = decide(standing(Lane.LOOP), OUTCOMES["lost when overdue"], UNKNOWN_POLICY, jitter=0.0)
+    verdict = decide(
+        standing(SlotKind.LOOP), OUTCOMES["lost when overdue"], UNKNOWN_POLICY, jitter=0.0
+    )
 
     assert verdict == Finish(State.FAILED, "timed_out")
 
 
 runs = st.builds(
-    Standing,
+    AttemptState,
     attempt=st.integers(1, 100),
     retries_used=st.integers(0, 20),
     crashes=st.integers(0, CRASH_LIMIT + 1),
-    lane=st.sampled_from(list(Lane)),
+    lane=st.sampled_from(list(SlotKind)),
     cancel_requested=st.booleans(),
 )
 errors = st.just(BOOM)
@@ -323,9 +333,9 @@ outcomes = st.one_of(
     st.builds(Lost, started=st.booleans(), charged=st.booleans(), overdue=st.booleans()),
 )
 policies = st.builds(
-    Policy,
+    VerdictPolicy,
     st.builds(Retry, st.integers(0, 20)),
-    lane=st.none() | st.sampled_from(list(Lane)),
+    lane=st.none() | st.sampled_from(list(SlotKind)),
 )
 
 
@@ -334,7 +344,7 @@ def test_a_verdict_is_always_one_that_the_engine_may_write(run, outcome, policy,
     verdict = decide(run, outcome, policy, jitter=jitter)
 
     if isinstance(verdict, Finish):
-        assert verdict.state in MOVES[State.RUNNING] & FINAL
+        assert verdict.state in TRANSITIONS[State.RUNNING] & FINAL
         assert (verdict.state is State.SUCCEEDED) == isinstance(outcome, Returned)
     else:
         assert verdict.after >= 0
@@ -356,7 +366,7 @@ def test_a_run_that_someone_wants_cancelled_is_never_queued_again(run, outcome, 
 def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_asked(
     run, outcome, policy
 ):
-    run = run._replace(lane=Lane.THREAD_HOLD)
+    run = run._replace(lane=SlotKind.THREAD_HOLD)
 
     verdict = decide(run, outcome, policy, jitter=0.0)
 
@@ -396,14 +406,14 @@ def test_the_record_of_an_attempt_says_what_went_wrong(outcome, text):
 @pytest.mark.parametrize(
     ("executor", "hold", "lane"),
     [
-        ("loop", False, Lane.LOOP),
-        ("thread", False, Lane.THREAD),
-        ("process", False, Lane.PROCESS),
-        ("loop", True, Lane.LOOP_HOLD),
-        ("thread", True, Lane.THREAD_HOLD),
-        ("process", True, Lane.PROCESS_HOLD),
+        ("loop", False, SlotKind.LOOP),
+        ("thread", False, SlotKind.THREAD),
+        ("process", False, SlotKind.PROCESS),
+        ("loop", True, SlotKind.LOOP_HOLD),
+        ("thread", True, SlotKind.THREAD_HOLD),
+        ("process", True, SlotKind.PROCESS_HOLD),
     ],
 )
 def test_a_lane_names_the_executor_and_whether_a_crash_holds(executor, hold, lane):
-    assert lane_for(executor, hold=hold) is lane
-    assert (lane in HOLD_LANES) == hold
+    assert slot_kind_for(executor, hold=hold) is lane
+    assert (lane in HOLD_SLOT_KINDS) == hold

@@ -9,35 +9,38 @@ from hypothesis import strategies as st
 
 from duly.core import schedule as schedule_module
 from duly.core.cron import Cron
-from duly.core.planning import Found, plan_found
 from duly.core.record import ScheduleRecord
 from duly.core.schedule import (
     SECOND,
-    At,
-    Every,
-    Firing,
+    DateTrigger,
+    IntervalTrigger,
     Plan,
+    PlannedFiring,
+    PreviousRuns,
     Rules,
-    Standing,
     Trigger,
     check_interval,
-    cut,
-    first,
-    following,
+    first_instant,
     instants,
+    next_instant,
     plan,
     read_rules,
     read_trigger,
     row_of,
     rules_text,
+    split_row,
     trigger_text,
 )
+from duly.core.schedule_plans import DueSchedule, plan_due
 from duly.errors import BadSchedule
 from duly.limits import CATCH_UP, LOOK_INSTANTS, PLAN_INSTANTS, SINGLE_FIRINGS
 
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
-MINUTELY = Every(MINUTE, 0)
-FREE, BUSY = Standing(is_busy=False, has_failed=False), Standing(is_busy=True, has_failed=False)
+MINUTELY = IntervalTrigger(MINUTE, 0)
+FREE, BUSY = (
+    PreviousRuns(is_busy=False, has_failed=False),
+    PreviousRuns(is_busy=True, has_failed=False),
+)
 
 
 def schedule(trigger: Trigger = MINUTELY, next_at: int | None = MINUTE, **fields: Any):
@@ -82,15 +85,17 @@ def test_nothing_happens_before_the_instant():
 
 
 def test_a_due_instant_runs_and_the_cursor_moves_behind_it():
-    assert plan(schedule(), MINUTE, FREE) == Plan([Firing(MINUTE, "run")], 2 * MINUTE, 2 * MINUTE)
+    assert plan(schedule(), MINUTE, FREE) == Plan(
+        [PlannedFiring(MINUTE, "run")], 2 * MINUTE, 2 * MINUTE
+    )
 
 
 def test_once_is_once_and_never_too_late_to_be_asked_for():
-    at = At(5 * MINUTE)
+    at = DateTrigger(5 * MINUTE)
 
-    assert first("x", at, Rules(), 60 * MINUTE) == (5 * MINUTE, 5 * MINUTE)
+    assert first_instant("x", at, Rules(), 60 * MINUTE) == (5 * MINUTE, 5 * MINUTE)
     found = plan(schedule(at, 5 * MINUTE), 60 * MINUTE, FREE)
-    assert found == Plan([Firing(5 * MINUTE, "caught_up")], None, None)
+    assert found == Plan([PlannedFiring(5 * MINUTE, "caught_up")], None, None)
 
 
 def test_what_is_no_instant_any_more_is_not_due_for_ever():
@@ -106,11 +111,14 @@ def test_an_instant_that_has_moved_before_the_cursor_is_not_left_out():
 
     found = plan(schedule(daily, 26 * HOUR), 26 * HOUR, FREE)
 
-    assert found == Plan([Firing(25 * HOUR, "caught_up")], 49 * HOUR, 49 * HOUR)
+    assert found == Plan([PlannedFiring(25 * HOUR, "caught_up")], 49 * HOUR, 49 * HOUR)
     skipping = plan(schedule(daily, 26 * HOUR, misfire="skip"), 26 * HOUR, FREE)
-    assert skipping.firings == [Firing(25 * HOUR, "skipped", "missed")]
+    assert skipping.firings == [PlannedFiring(25 * HOUR, "skipped", "missed")]
     later = plan(schedule(daily, 26 * HOUR), 49 * HOUR, FREE)
-    assert later.firings == [Firing(25 * HOUR, "skipped", "missed"), Firing(49 * HOUR, "run")]
+    assert later.firings == [
+        PlannedFiring(25 * HOUR, "skipped", "missed"),
+        PlannedFiring(49 * HOUR, "run"),
+    ]
 
 
 def test_one_that_has_moved_and_is_still_to_come_is_the_next():
@@ -125,13 +133,13 @@ def test_a_window_has_a_first_and_a_last_instant():
     rules = Rules(start=3 * MINUTE, end=5 * MINUTE)
 
     assert list(instants(MINUTELY, rules, 0)) == [3 * MINUTE, 4 * MINUTE, 5 * MINUTE]
-    assert first("x", MINUTELY, rules, 0) == (3 * MINUTE, 3 * MINUTE)
+    assert first_instant("x", MINUTELY, rules, 0) == (3 * MINUTE, 3 * MINUTE)
     last = plan(schedule(next_at=5 * MINUTE, end=5 * MINUTE), 5 * MINUTE, FREE)
     assert (last.next_at, last.look_at) == (None, None)
 
 
 def test_an_interval_counts_elapsed_time_from_its_anchor():
-    every = Every(7 * MINUTE, 3 * MINUTE)
+    every = IntervalTrigger(7 * MINUTE, 3 * MINUTE)
 
     assert every.next_after(0) == 10 * MINUTE
     assert every.next_after(10 * MINUTE) == 17 * MINUTE
@@ -151,19 +159,19 @@ def test_of_the_missed_instants_the_latest_is_caught_up():
         (4, "skipped", "missed"),
         (5, "run", None),
     ]
-    hourly = schedule(Every(HOUR, 0), HOUR)
+    hourly = schedule(IntervalTrigger(HOUR, 0), HOUR)
     assert [f.outcome for f in plan(hourly, 3 * HOUR - 1, FREE).firings] == ["skipped", "caught_up"]
 
 
 def test_what_is_later_than_the_grace_is_skipped():
-    late = schedule(Every(HOUR, 0), HOUR, grace=10 * MINUTE)
+    late = schedule(IntervalTrigger(HOUR, 0), HOUR, grace=10 * MINUTE)
 
     assert outcomes(plan(late, HOUR + 10 * MINUTE, FREE)) == [(60, "caught_up", None)]
     assert outcomes(plan(late, HOUR + 10 * MINUTE + 1, FREE)) == [(60, "skipped", "missed")]
 
 
 def test_a_schedule_that_skips_runs_only_what_is_on_time():
-    skipping = schedule(Every(HOUR, 0), HOUR, misfire="skip")
+    skipping = schedule(IntervalTrigger(HOUR, 0), HOUR, misfire="skip")
 
     assert outcomes(plan(skipping, HOUR + 5 * MINUTE, FREE)) == [(60, "skipped", "missed")]
     assert outcomes(plan(skipping, HOUR + 5 * SECOND, FREE)) == [(60, "run", None)]
@@ -198,14 +206,16 @@ def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
 
     assert accounted == 3 * PLAN_INSTANTS + 10
     assert looks == 4
-    assert found.firings[-1] == Firing(now, "run")
+    assert found.firings[-1] == PlannedFiring(now, "run")
 
 
 def test_the_instants_of_an_interval_are_counted_without_making_each(monkeypatch):
     made = []
-    monkeypatch.setattr(schedule_module, "following", lambda *asked: made.append(asked) or 0)
+    monkeypatch.setattr(schedule_module, "next_instant", lambda *asked: made.append(asked) or 0)
     week = 7 * 24 * 3600
-    absent = schedule(Every(SECOND, 0), SECOND, max_catch_up=50, misfire="all", overlap="allow")
+    absent = schedule(
+        IntervalTrigger(SECOND, 0), SECOND, max_catch_up=50, misfire="all", overlap="allow"
+    )
 
     found = plan(absent, week * SECOND, FREE)
 
@@ -215,17 +225,21 @@ def test_the_instants_of_an_interval_are_counted_without_making_each(monkeypatch
     assert found.look_at != week * SECOND
 
 
-@pytest.mark.parametrize("trigger", [Every(MINUTE, 0), Cron("* * * * *", "UTC")])
+@pytest.mark.parametrize("trigger", [IntervalTrigger(MINUTE, 0), Cron("* * * * *", "UTC")])
 def test_a_row_of_instants_can_be_cut(trigger):
     row = row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7)
 
-    pieces = cut(row, [MINUTE, 3 * MINUTE, 5 * MINUTE, 5 * MINUTE + 1, 6 * MINUTE, 9 * MINUTE])
+    pieces = split_row(
+        row, [MINUTE, 3 * MINUTE, 5 * MINUTE, 5 * MINUTE + 1, 6 * MINUTE, 9 * MINUTE]
+    )
 
     assert [[at // MINUTE for at in piece] for piece in pieces] == [[4], [7, 8]]
-    assert cut(row, [2 * MINUTE]) == [row]
+    assert split_row(row, [2 * MINUTE]) == [row]
 
 
-@pytest.mark.parametrize("trigger", [Every(MINUTE, 1), Cron("*/2 * * * *", "UTC"), At(MINUTE)])
+@pytest.mark.parametrize(
+    "trigger", [IntervalTrigger(MINUTE, 1), Cron("*/2 * * * *", "UTC"), DateTrigger(MINUTE)]
+)
 def test_a_row_that_another_trigger_made_is_told_by_its_instants(trigger):
     assert row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7) == ()
 
@@ -274,7 +288,7 @@ def test_a_paused_schedule_accounts_for_its_instants_too():
 
 
 def test_a_schedule_pauses_itself_when_its_runs_keep_failing():
-    found = plan(schedule(pause_after=3), MINUTE, Standing(is_busy=False, has_failed=True))
+    found = plan(schedule(pause_after=3), MINUTE, PreviousRuns(is_busy=False, has_failed=True))
 
     assert outcomes(found) == [(1, "skipped", "paused")]
     assert found.pause == "its last 3 runs failed"
@@ -292,7 +306,7 @@ def test_jitter_puts_every_instant_off_by_the_same_for_everybody():
         assert look_at is not None
         assert minute * MINUTE <= look_at < minute * MINUTE + 30 * SECOND
         assert plan(asked, look_at - 1, FREE).firings == []
-        assert plan(asked, look_at, FREE).firings == [Firing(minute * MINUTE, "run")]
+        assert plan(asked, look_at, FREE).firings == [PlannedFiring(minute * MINUTE, "run")]
         seen.add(look_at - minute * MINUTE)
     assert len(seen) > 40
 
@@ -301,7 +315,9 @@ def test_jitter_puts_every_instant_off_by_the_same_for_everybody():
 
 triggers = st.one_of(
     st.builds(
-        Every, st.integers(SECOND, 3 * HOUR), st.integers(0, 10 * HOUR).map(lambda n: n - n % 7)
+        IntervalTrigger,
+        st.integers(SECOND, 3 * HOUR),
+        st.integers(0, 10 * HOUR).map(lambda n: n - n % 7),
     ),
     st.sampled_from(
         [
@@ -328,14 +344,14 @@ rules = st.builds(
 )
 def test_however_looks_and_pauses_fall_every_instant_is_accounted_for_once(trigger, rules, looks):
     begin = 1_700_000_000 * SECOND
-    next_at, look_at = first("tidy", trigger, rules, begin)
+    next_at, look_at = first_instant("tidy", trigger, rules, begin)
     asked = schedule(trigger, next_at)._replace(rules=rules_text(rules), look_at=look_at)
     accounted, now = 0, begin
     last = begin
     for step, is_busy, is_paused in looks:
         now += step
         asked = asked._replace(state="paused" if is_paused else "active")
-        found = plan(asked, now, Standing(is_busy, has_failed=False))
+        found = plan(asked, now, PreviousRuns(is_busy, has_failed=False))
         for firing in found.firings:
             assert firing.instant > last
             last = max(firing.instant, firing.last_instant)
@@ -360,7 +376,7 @@ def test_a_zone_that_moves_doubles_no_day_and_leaves_none_out(shift, hour, moved
     # As if the rules of one zone had changed; Etc/GMT-3 is three hours east of Greenwich.
     before = Cron(f"30 {hour} * * *", "UTC")
     after = Cron(f"30 {hour} * * *", f"Etc/GMT{shift:+}")
-    next_at, look_at = first("tidy", before, Rules(), 0)
+    next_at, look_at = first_instant("tidy", before, Rules(), 0)
     asked = schedule(before, next_at, misfire="all", overlap="allow")._replace(look_at=look_at)
     seen: list[int] = []
     for now in range(0, 24 * HOUR * 24, step * HOUR):
@@ -379,13 +395,14 @@ def test_a_zone_that_moves_doubles_no_day_and_leaves_none_out(shift, hour, moved
 
 
 @pytest.mark.parametrize(
-    "trigger", [Cron("0 2 * * *", "Europe/Paris"), Every(5 * MINUTE, 17), At(99 * HOUR)]
+    "trigger",
+    [Cron("0 2 * * *", "Europe/Paris"), IntervalTrigger(5 * MINUTE, 17), DateTrigger(99 * HOUR)],
 )
 def test_what_is_stored_is_read_back(trigger):
     read = read_trigger(trigger_text(trigger))
 
     assert trigger_text(read) == trigger_text(trigger)
-    assert following(read, Rules(), 0) == following(trigger, Rules(), 0)
+    assert next_instant(read, Rules(), 0) == next_instant(trigger, Rules(), 0)
     assert read_rules(rules_text(Rules(jitter=5, end=9))) == Rules(jitter=5, end=9)
 
 
@@ -420,29 +437,29 @@ def test_an_interval_has_bounds(seconds):
      (86_400, "day"), (90, "90 seconds")],
 )  # fmt: skip
 def test_an_interval_can_be_said_in_words(interval, words):
-    assert Every(interval * SECOND, 0).in_words() == f"Every {words}"
+    assert IntervalTrigger(interval * SECOND, 0).in_words() == f"Every {words}"
 
 
 # -- one look at many schedules --
 
 
-def found(absent: ScheduleRecord, now: int) -> list[Found]:
-    return [Found(absent._replace(name=f"s{n}"), FREE, now) for n in range(20)]
+def found(absent: ScheduleRecord, now: int) -> list[DueSchedule]:
+    return [DueSchedule(absent._replace(name=f"s{n}"), FREE, now) for n in range(20)]
 
 
 def test_a_look_plans_as_many_schedules_as_its_budget_of_instants_allows():
     absent = schedule(Cron("* * * * *", "UTC"))
 
-    planned = plan_found(found(absent, 2 * PLAN_INSTANTS * MINUTE))
+    planned = plan_due(found(absent, 2 * PLAN_INSTANTS * MINUTE))
 
     assert len(planned) == LOOK_INSTANTS // PLAN_INSTANTS
     assert all(each.is_behind for each in planned)
 
 
 def test_an_interval_of_any_age_takes_one_instant_of_the_budget():
-    absent = schedule(Every(SECOND, 0))
+    absent = schedule(IntervalTrigger(SECOND, 0))
 
-    planned = plan_found(found(absent, 10**9 * SECOND)[:9])
+    planned = plan_due(found(absent, 10**9 * SECOND)[:9])
 
     assert len(planned) == 9
     assert not any(each.is_behind for each in planned)
@@ -451,7 +468,7 @@ def test_an_interval_of_any_age_takes_one_instant_of_the_budget():
 def test_a_look_plans_no_more_runs_than_its_budget_of_rows_allows():
     absent = schedule(Cron("* * * * *", "UTC"), misfire="all", max_catch_up=1000, overlap="allow")
 
-    planned = plan_found(found(absent, 700 * MINUTE))
+    planned = plan_due(found(absent, 700 * MINUTE))
 
     assert [len(each.plan.firings) for each in planned] == [700, 300]
     assert [each.is_behind for each in planned] == [False, True]

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 
 from duly import faultpoints
-from duly.dashboard import bulk, serving
+from duly.dashboard import bulk_executor, server
 from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 
@@ -16,11 +16,11 @@ LEASE = 2.0
 """Short, so that a test need not wait long for another process to take over."""
 
 if __name__ == "__main__":
-    bulk.BULK_LEASE_SECONDS = LEASE
-    bulk.BULK_LOOK_SECONDS = 0.1
+    bulk_executor.BULK_LEASE_SECONDS = LEASE
+    bulk_executor.BULK_LOOK_SECONDS = 0.1
     faultpoints.arm_from_environment()
     pages = opened(Shop(sys.argv[1]).app, write=True)
-    with closing(serving.listen("127.0.0.1", 0)) as socket:
+    with closing(server.listen("127.0.0.1", 0)) as socket:
         sys.stdout.write(f"http://127.0.0.1:{socket.getsockname()[1]}\n")
         sys.stdout.flush()
-        serving.serve(pages, socket)
+        server.serve(pages, socket)

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, sync_playwright
 from starlette.testclient import TestClient
 
 from duly.dashboard import dashboard
-from duly.dashboard.serving import listen
+from duly.dashboard.server import listen
 from duly.host_names import LOOPBACK_HOSTS
 from tests.dashboard.shop import Shop
 from tests.servers.browser import note_open

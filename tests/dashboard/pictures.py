@@ -14,8 +14,8 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import sync_playwright
 
-from duly.dashboard.serving import listen
-from duly.store.admin_ops import RecordAct
+from duly.dashboard.server import listen
+from duly.store.admin_ops import RecordAuditEntry
 from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_million import TALLIES
@@ -125,7 +125,7 @@ def main(folder):
         with closing(empty.app), closing(shop.app):
             shop.fill()
             work_all_day(f"{place}/shop.db", shop.app.store.now())
-            shop.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4.2-rc1")])
+            shop.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4.2-rc1")])
             shop.app.queues.resume("reports", actor="bob")
             with shop.app.worker(version="1.4.2-rc1"):
                 shop.nightly.enqueue()

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from duly.clock import monotonic
-from duly.core.record import AttemptRecord, EndsOf
-from duly.dashboard import dashboard, searching
-from duly.dashboard.desk import Desk
+from duly.core.record import AttemptRecord, FinishedRunsByTask
+from duly.dashboard import dashboard, search_query
+from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.waterfall import waterfall
 from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, HTTP_BODY_BYTES
 from duly.observe.metrics import exposition
@@ -40,18 +40,20 @@ def test_a_filter_that_is_too_long_finds_nothing_and_acts_on_nothing(busy, clien
 
 
 def test_the_arguments_of_a_run_are_decoded_once_for_all_terms(monkeypatch):
-    search = searching.read(" ".join(f"args.a.{number}:1" for number in range(FILTER_TERMS)), 0)
+    search = search_query.read(" ".join(f"args.a.{number}:1" for number in range(FILTER_TERMS)), 0)
     decoded = []
     loads = json.loads
     text = json.dumps([[], {"a": [1] * FILTER_TERMS}])
-    monkeypatch.setattr(searching.json, "loads", lambda given: [decoded.append(1), loads(given)][1])
+    monkeypatch.setattr(
+        search_query.json, "loads", lambda given: [decoded.append(1), loads(given)][1]
+    )
 
     assert search.fits(text)
     assert len(decoded) == 1
 
 
 def test_a_search_answers_with_what_it_found_when_its_time_is_over(shop, client, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.desk.SEARCH_SECONDS", -1)
+    monkeypatch.setattr("duly.dashboard.application_view.SEARCH_SECONDS", -1)
     wanted = shop.charge.enqueue(42)
     for number in range(2):
         shop.charge.enqueue(1_000 + number)
@@ -69,10 +71,10 @@ def test_a_search_answers_with_what_it_found_when_its_time_is_over(shop, client,
 def test_a_search_stops_when_the_time_of_its_page_is_over(shop, monkeypatch):
     for number in range(3):
         shop.charge.enqueue(number)
-    desk = Desk(shop.app, shows_arguments=True, writes=False)
-    monkeypatch.setattr("duly.dashboard.desk.seconds_left", lambda: 0.0)
+    desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
+    monkeypatch.setattr("duly.dashboard.application_view.seconds_left", lambda: 0.0)
 
-    found, following = desk.find(searching.read("error:bank", 0), 50)
+    found, following = desk.find(search_query.read("error:bank", 0), 50)
 
     assert found == []
     assert following is not None
@@ -129,7 +131,7 @@ def test_a_body_in_tiny_pieces_takes_no_longer_than_it_is_long(shop):
 
 @ON_ONE
 def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.bodies.HTTP_FORM_SECONDS", 0.05)
+    monkeypatch.setattr("duly.dashboard.request_body.HTTP_FORM_SECONDS", 0.05)
 
     async def receive():
         await asyncio.sleep(0.01)
@@ -142,7 +144,9 @@ def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
 def test_metrics_of_many_tasks_take_time_in_proportion(shop, monkeypatch):
     def seconds_for(tasks):
         rows = [
-            EndsOf(f"task{task}", f"queue{task}", "succeeded", 5, 5, runs=1, elapsed=1, delay=1)
+            FinishedRunsByTask(
+                f"task{task}", f"queue{task}", "succeeded", 5, 5, runs=1, elapsed=1, delay=1
+            )
             for task in range(tasks)
         ]
         monkeypatch.setattr(shop.app.store, "count_ends_of_tasks", lambda _since: rows)
@@ -197,21 +201,21 @@ TAGS = [
 
 @pytest.mark.parametrize(("name", "value"), TAGS)
 def test_a_tag_stays_one_term_of_a_filter(name, value):
-    search = searching.read(searching.tag_term(name, value), 0)
+    search = search_query.read(search_query.tag_term(name, value), 0)
 
     assert search.which.tag == (name, value)
     assert search.hints == ()
-    assert search == searching.read("", 0)._replace(text=search.text, which=search.which)
-    assert search.which == searching.read("", 0).which._replace(tag=(name, value))
+    assert search == search_query.read("", 0)._replace(text=search.text, which=search.which)
+    assert search.which == search_query.read("", 0).which._replace(tag=(name, value))
 
 
 @pytest.mark.parametrize("value", ["shop:send", 'a"b', 'a" state:failed', "a\\", "a b", '"'])
 @pytest.mark.parametrize("name", ["task", "queue"])
 def test_a_name_stays_one_term_of_a_filter(name, value):
-    search = searching.read(searching.term(name, value), 0)
+    search = search_query.read(search_query.term(name, value), 0)
 
     assert search.hints == ()
-    assert search.which == searching.read("", 0).which._replace(**{name: value})
+    assert search.which == search_query.read("", 0).which._replace(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), TAGS)
@@ -254,7 +258,7 @@ def test_the_link_of_a_tag_finds_the_runs_with_that_tag_and_retries_no_others(
     ],
 )
 def test_a_term_that_is_given_twice_is_not_understood(text):
-    search = searching.read(text, 0)
+    search = search_query.read(text, 0)
 
     assert len(search.hints) == 1
     assert "once" in search.hints[0]
@@ -262,7 +266,7 @@ def test_a_term_that_is_given_twice_is_not_understood(text):
 
 @pytest.mark.parametrize("text", ['tag:"a=b', 'task:"x', '"', r'error:"C:\path"', r'tag:"a\=b"'])
 def test_a_value_in_quotes_that_cannot_be_read_is_not_understood(text):
-    assert searching.read(text, 0).hints
+    assert search_query.read(text, 0).hints
 
 
 @pytest.mark.parametrize(

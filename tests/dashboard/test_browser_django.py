@@ -67,7 +67,7 @@ def test_staff_sign_in_and_act_and_others_are_refused(kind, store_url, browser, 
             visit.confirm("Cancel", "Cancel the run")
             assert (run.refresh().state, visit.wrong) == ("cancelled", [])
             assert visit.elsewhere == []
-        (act,) = seen.store.list_acts(None, 5)
+        (act,) = seen.store.list_audit_entries(None, 5)
         assert act.actor == "ada"
 
         with Visit(browser, address) as visit:

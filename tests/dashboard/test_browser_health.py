@@ -14,7 +14,7 @@ from tests.dashboard.conftest import client_of, opened
 from tests.dashboard.doomed import LEASE
 from tests.dashboard.visiting import Visit
 from tests.servers.processes import wait_until
-from tests.store.conformance.opening import opened_tables
+from tests.store.conformance.stores import opened_tables
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -57,6 +57,11 @@ def screens(visit, shop, empty, closed):
     visit.press("Discard 1")
     page.get_by_text("Finished.").wait_for()
     yield "an act on many runs"
+    shop.app.queues.resume("reports")
+    shop.app.worker().drain()
+    visit.go(schedule)
+    visit.section("What became of the last").get_by_text("succeeded").wait_for()
+    yield "a schedule whose run has succeeded"
     for path in PAGES:
         page.goto(empty + path)
         yield f"an empty {path}"

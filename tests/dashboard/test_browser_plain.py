@@ -103,7 +103,7 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     assert page.get_by_label("How many runs of queue mail").input_value() == "4"
     page.get_by_label("How many runs of queue mail").fill("")
     plain.confirm("Set the limit of queue mail", "Lift the limit")
-    told = [(act.act, act.reason) for act in busy.app.store.list_acts("queue mail", 2)]
+    told = [(act.act, act.reason) for act in busy.app.store.list_audit_entries("queue mail", 2)]
     assert told == [("lift limit", ""), ("limit to 4", "a slow relay")]
     plain.go("/schedules").get_by_role("link", name="half-hourly-sync").click()
     plain.confirm("Pause", "Pause the schedule")
@@ -116,7 +116,7 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     plain.confirm("Run now", "Run it now")
     assert "/runs/" in page.url
 
-    acts = [act.act for act in busy.app.store.list_acts(None, 20)]
+    acts = [act.act for act in busy.app.store.list_audit_entries(None, 20)]
     assert {"pause", "resume", "pause schedule", "resume schedule", "run schedule"} <= set(acts)
     plain.press("Sign out")
     page.get_by_label("Token").wait_for()

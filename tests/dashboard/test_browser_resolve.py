@@ -117,12 +117,12 @@ def test_nobody_resolves_a_run_without_the_right_to(shop, payment):
     assert payment.run.refresh().state == "interrupted"
     retried = actor.submit(f"/runs/{payment.run.id}/retry")
     assert (retried.status_code, "in step &#39;charge&#39;" in retried.text) == (409, True)
-    assert list(shop.app.store.list_acts(payment.run.id, 10)) == []
+    assert list(shop.app.store.list_audit_entries(payment.run.id, 10)) == []
 
     actor.submit(address, **fields)
     again = actor.submit(address, **fields)
 
-    acts = [act.act for act in shop.app.store.list_acts(payment.run.id, 10)]
+    acts = [act.act for act in shop.app.store.list_audit_entries(payment.run.id, 10)]
     assert acts[:2] == ["redrive", "call step charge done"], "each is on record, once"
     assert again.status_code == 409
     assert payment.run.refresh().state == "queued"

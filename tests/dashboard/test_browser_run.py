@@ -116,7 +116,7 @@ def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, brow
         ("/queues", "Pause queue mail", "Pause the queue", "queue mail"),
         ("/schedules/nightly-report", "Pause", "Pause the schedule", "schedule nightly-report"),
     ]
-    known = len(busy.app.store.list_acts(None, 100))
+    known = len(busy.app.store.list_audit_entries(None, 100))
     with Visit(browser, address) as visit:
         page = visit.page
         for path, button, yes, subject in asks:
@@ -124,12 +124,12 @@ def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, brow
             visit.press(button)
             page.get_by_role("link", name="Leave it").click()
             page.wait_for_url(f"{address}{path}")
-            assert len(busy.app.store.list_acts(None, 100)) == known, button
+            assert len(busy.app.store.list_audit_entries(None, 100)) == known, button
 
             visit.confirm(button, yes, reason=f"because of {button}")
             page.wait_for_url(f"{address}{path}")
             known += 1
-            (act, *_) = busy.app.store.list_acts(None, 1)
+            (act, *_) = busy.app.store.list_audit_entries(None, 1)
             assert (act.subject, act.reason) == (subject, f"because of {button}")
         text = visit.go("/audit").get_by_role("main").inner_text()
         assert all(f"because of {button}" in text for _, button, _, _ in asks)

@@ -117,7 +117,7 @@ def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, b
         await HTMLResponse(ATTACKS.format(to=address))(scope, receive, send)
 
     port = serve(site).rpartition(":")[2]
-    before = busy.app.store.list_acts(None, 100)
+    before = busy.app.store.list_audit_entries(None, 100)
     with Visit(browser, address) as visit:
         page = visit.go("/queues")  # So that this browser has cookies of ours.
         # Another port is another origin, but the same site, to which our cookies go.
@@ -131,7 +131,7 @@ def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, b
                 page.evaluate("() => document.forms[0].submit()")
             assert moved.value.status == 403
             assert "came from another site" in page.inner_text("main")
-        assert busy.app.store.list_acts(None, 100) == before
+        assert busy.app.store.list_audit_entries(None, 100) == before
 
         page.goto(f"{address.replace('127.0.0.1', 'evil.test')}/runs")
         assert "does not answer to that host name" in page.inner_text("body")
@@ -189,7 +189,7 @@ def test_those_who_may_only_look_see_no_actions_and_can_do_none(busy, serve, bro
             assert visit.wrong == []
     assert forms["eve"] == [0] * len(places)
     assert all(forms["ann"][1:])
-    (act,) = busy.app.store.list_acts("queue mail", 5)
+    (act,) = busy.app.store.list_audit_entries("queue mail", 5)
     assert act.actor == "ann"
 
 

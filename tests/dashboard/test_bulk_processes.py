@@ -97,7 +97,11 @@ def test_every_process_shows_the_progress_and_a_ticket_makes_one_act(server, sho
     for each in (first, second, first, second):
         assert each.get(address).status_code == 200
     assert result_of(first, address) == result_of(second, address) == (RUNS, 0)
-    acts = [act for act in shop.app.store.list_acts(None, 1000) if act.subject.startswith("bulk ")]
+    acts = [
+        act
+        for act in shop.app.store.list_audit_entries(None, 1000)
+        if act.subject.startswith("bulk ")
+    ]
     assert [(act.act, act.actor, act.reason) for act in acts] == [
         (f"retry {RUNS} runs", "anonymous", "again")
     ]

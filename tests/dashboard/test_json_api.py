@@ -8,13 +8,10 @@ import schemathesis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
-from schemathesis.specs.openapi.checks import (
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
+from duly.compat.fastapi_taskflow import TaskAdmin, TaskManager
 from duly.integrations.fastapi import duly_router
-from duly.integrations.taskflow import TaskAdmin, TaskManager
 from tests.dashboard.conftest import client_of, opened
 
 NAMES = ("runs", "dead", "schedules", "queues", "workers")

@@ -8,7 +8,7 @@ from a2wsgi import ASGIMiddleware
 
 from duly.clock import monotonic
 from duly.dashboard import TokenAuth, live
-from duly.dashboard.live import Streams
+from duly.dashboard.live import LivePages
 from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of, opened
 from tests.servers.processes import wait_until
@@ -42,7 +42,7 @@ def told(monkeypatch):
         page = Page(*shown)
 
         async def collect():
-            answer = Streams().answer(page, page.render, viewer="ann")
+            answer = LivePages().answer(page, page.render, viewer="ann")
             return [event async for event in answer.body_iterator]
 
         return asyncio.run(collect())
@@ -151,7 +151,7 @@ def test_a_page_that_was_closed_keeps_no_stream_where_wsgi_carries_it(shop, monk
 
 def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.05)
-    streams, page, sent = Streams(), Page("one", "two"), []
+    streams, page, sent = LivePages(), Page("one", "two"), []
 
     async def stuck(message):
         sent.append(message["type"])
@@ -175,7 +175,7 @@ def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
 
 def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS_OF_ONE", 2)
-    streams = Streams()
+    streams = LivePages()
 
     async def send(_message):
         """Take what is sent."""

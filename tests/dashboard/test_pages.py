@@ -1,10 +1,12 @@
 """Every page says what there is, with JavaScript or without, on both databases."""
 
 import re
+from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -16,8 +18,8 @@ from duly.core.cron import Cron
 from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
-from duly.dashboard.serving import below
-from duly.store.admin_ops import RecordAct
+from duly.dashboard.server import below
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import Recover, RegisterWorker
 from tests.dashboard.conftest import client_of
 
@@ -33,7 +35,7 @@ def test_pages_without_anything_on_them_say_what_to_do_next(client):
 
 
 def test_pages_show_a_days_work(busy, client):
-    busy.app.store.apply([RecordAct("ann", "deploy", "deployment", "v1.4")])
+    busy.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4")])
     expected = {
         "/": ("v1.4", "is paused: the bank is down", "shop.orders:charge"),
         "/?window=1h": ("the last 1h",),
@@ -344,8 +346,8 @@ def test_the_step_that_failed_a_run_is_drawn(busy, client):
 
 
 def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.desk.LOOK_RUNS", 3)
-    monkeypatch.setattr("duly.dashboard.desk.LOOKS", 2)
+    monkeypatch.setattr("duly.dashboard.application_view.LOOK_RUNS", 3)
+    monkeypatch.setattr("duly.dashboard.application_view.LOOKS", 2)
     wanted = shop.charge.enqueue(42)
     for number in range(10):
         shop.charge.enqueue(1_000 + number)
@@ -361,7 +363,7 @@ def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, 
 
 @pytest.mark.stores("sqlite")
 def test_counting_stops_in_time(busy, client, monkeypatch):
-    monkeypatch.setattr("duly.dashboard.desk.COUNT_SECONDS", -1)
+    monkeypatch.setattr("duly.dashboard.application_view.COUNT_SECONDS", -1)
 
     page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
 
@@ -437,3 +439,18 @@ def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
     assert re.search(r"Start to end</dt><dd>([3-9]\d\d ms|\d\.\d\d s)", page)
     assert "First started" in page
     assert "Last started" in page
+
+
+@pytest.mark.stores("postgres")
+def test_the_overview_names_the_session_whose_transaction_is_open_for_too_long(
+    shop, client, store_url, monkeypatch
+):
+    shop.charge.enqueue(1)
+    monkeypatch.setattr("duly.core.record._LONG_SECONDS", -1)
+    with closing(psycopg.connect(store_url, application_name="nightly report")) as other:
+        other.execute("SELECT count(*) FROM duly_runs")
+
+        page = client.get("/").text
+
+        assert f"in session {other.info.backend_pid} of user" in page
+        assert "nightly report" in page

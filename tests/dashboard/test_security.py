@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 import duly.dashboard
 from duly.clock import new_secret
 from duly.dashboard import BasicAuth, TokenAuth, Viewer, dashboard
-from duly.dashboard.desk import Desk
+from duly.dashboard.application_view import ApplicationView
 from duly.errors import BadOption
 from tests.dashboard.conftest import client_of
 from tests.dashboard.test_pages import PAGES
@@ -86,11 +86,21 @@ def test_a_token_is_taken_as_a_header(shop):
 
 
 def test_a_session_that_somebody_made_up_opens_nothing(shop):
-    client = client_of(shop.app, auth=TokenAuth(TOKEN))
+    auth = TokenAuth(TOKEN)
+    client = client_of(shop.app, auth=auth)
+    session, until, signature = auth.new_session().split(".")
+    forged = (
+        f"{session}.{until}.{'0' * len(signature)}",
+        f"{session}.{int(until) + 1}.{signature}",
+        f"other.{until}.{signature}",
+        f"{session}.{until}.",
+    )
 
-    for made_up in ("", ".", "99999999999.", "99999999999.00ff", "x.y"):
+    for made_up in ("", ".", "99999999999.", "99999999999.00ff", "x.y", *forged):
         client.cookies.set("duly_session", made_up)
-        assert client.get("/").status_code == 401
+        assert client.get("/").status_code == 401, made_up
+    client.cookies.set("duly_session", f"{session}.{until}.{signature}")
+    assert client.get("/").status_code == 200
 
 
 def test_tokens_cannot_be_tried_out(shop):
@@ -132,7 +142,7 @@ def test_names_and_passwords_with_their_roles(shop):
     assert client.submit("/queues/mail/pause").status_code == 403
     client.auth = ("ann", "secret-of-ann")
     assert client.submit("/queues/mail/pause", reason="r").status_code == 200
-    (act,) = shop.app.store.list_acts(None, 5)
+    (act,) = shop.app.store.list_audit_entries(None, 5)
     assert (act.actor, act.act, act.reason) == ("ann", "pause", "r")
 
 
@@ -159,7 +169,7 @@ def test_a_hook_may_be_a_coroutine(shop):
 
 
 def test_where_nobody_may_act_the_pages_are_given_no_acts_at_all(shop):
-    desk = Desk(shop.app, shows_arguments=True, writes=False)
+    desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
 
     with pytest.raises(BadOption, match="read-only"):
         desk.operator  # noqa: B018 - it raises
@@ -191,7 +201,7 @@ def test_a_write_from_another_site_is_refused(client, shop, headers):
     answer = client.post("/queues/mail/pause", data={"csrf": csrf}, headers=headers)
 
     assert answer.status_code == 403
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
@@ -201,16 +211,16 @@ def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
     assert client.post("/queues/mail/pause", data={"csrf": "0" * 64}).status_code == 403
     text = {"Content-Type": "text/plain"}
     assert client.post("/queues/mail/pause", content='{"a":1}', headers=text).status_code == 403
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 def test_asking_changes_nothing(busy, client):
-    before = busy.app.store.list_acts(None, 100)
+    before = busy.app.store.list_audit_entries(None, 100)
 
     for path in WRITES:
         assert client.get(path, follow_redirects=False).status_code in {404, 405, 200}, path
 
-    assert busy.app.store.list_acts(None, 100) == before
+    assert busy.app.store.list_audit_entries(None, 100) == before
 
 
 def test_hostile_text_is_shown_as_text(shop, client):

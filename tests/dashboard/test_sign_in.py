@@ -9,8 +9,8 @@ from duly.credentials import LoginLimit, TooManyTries
 from duly.dashboard import BasicAuth, TokenAuth, dashboard
 from duly.errors import BadOption, StoreUnavailable
 from duly.limits import LOGIN_CLIENTS, LOGIN_DELAY_SECONDS, LOGIN_FAILURES, LOGIN_SECONDS
-from duly.runtime.upkeep import Pruner
 from duly.settings import WorkerSettings
+from duly.worker.services.maintenance import Pruner
 from tests.dashboard.conftest import Client
 
 TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
@@ -127,6 +127,20 @@ def test_the_addresses_of_one_client_are_counted_together(time, tried, asked, re
     assert is_refused(limit, asked) is refused
 
 
+def test_an_address_whose_other_tries_fail_during_the_delay_is_refused(time, monkeypatch):
+    limit = LoginLimit()
+    for number in range(LOGIN_FAILURES):
+        limit.note_failure(f"10.0.1.{number}", "ann")
+
+    async def fail_meanwhile(_seconds):
+        for _ in range(LOGIN_FAILURES):
+            limit.note_failure(HERE, "bob")
+
+    monkeypatch.setattr("duly.credentials.sleep", fail_meanwhile)
+    with pytest.raises(TooManyTries):
+        asyncio.run(limit.wait(HERE, "ann"))
+
+
 def test_the_memory_of_wrong_tries_is_bounded(time):
     limit = LoginLimit()
 
@@ -169,7 +183,7 @@ def test_a_session_that_was_signed_out_is_refused_by_every_process(shop, store_u
             assert thief.get("/runs", headers={"Authorization": header}).status_code >= 400, header
         thief.cookies.set("duly_session", colleagues.cookies["duly_session"])
         assert thief.get("/runs").status_code == 200, "the token has another session"
-    (act,) = [act for act in shop.app.store.list_acts(None, 5) if act.act == "sign out"]
+    (act,) = [act for act in shop.app.store.list_audit_entries(None, 5) if act.act == "sign out"]
     assert act.actor == "token"
     assert stolen not in act.subject
     other_app.close()
@@ -217,7 +231,7 @@ def test_only_a_session_can_be_signed_out(shop):
     answer = client.post("/logout", data={"csrf": csrf}, follow_redirects=False)
 
     assert answer.status_code == 401
-    assert shop.app.store.list_acts(None, 5) == []
+    assert shop.app.store.list_audit_entries(None, 5) == []
 
 
 @ON_ONE
@@ -227,7 +241,7 @@ def test_while_sign_outs_cannot_be_read_no_session_is_let_in(shop, monkeypatch):
     def away(_subject):
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(shop.app.store, "has_act", away)
+    monkeypatch.setattr(shop.app.store, "has_audit_entry", away)
 
     answer = client.get("/runs")
     assert answer.status_code == 503

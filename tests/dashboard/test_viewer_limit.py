@@ -10,8 +10,8 @@ import pytest
 
 from duly.api.sessions import Sessions
 from duly.dashboard import BasicAuth, TokenAuth, dashboard, viewer_limit
-from duly.dashboard.desk import Desk
-from duly.dashboard.live import Streams
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.live import LivePages
 from duly.dashboard.viewer_limit import TooManyReads, ViewerLimit
 from duly.limits import READS_OF_ONE
 
@@ -30,7 +30,7 @@ class Held:
     def __init__(self, monkeypatch):
         self.begun = threading.Semaphore(0)
         self.released = threading.Event()
-        found, exposition = Desk.find, "duly.observe.metrics.exposition"
+        found, exposition = ApplicationView.find, "duly.observe.metrics.exposition"
 
         def find(desk, search, size):
             self._wait()
@@ -40,7 +40,7 @@ class Held:
             self._wait()
             return b""
 
-        monkeypatch.setattr(Desk, "find", find)
+        monkeypatch.setattr(ApplicationView, "find", find)
         monkeypatch.setattr(exposition, expose)
 
     def _wait(self):
@@ -160,7 +160,7 @@ def test_an_act_that_is_refused_says_that_nothing_was_done(shop, monkeypatch, he
 
     assert answer.status_code == 429
     assert "Nothing was done." in answer.text
-    assert not shop.app.store.list_acts("mail", 1)
+    assert not shop.app.store.list_audit_entries("mail", 1)
 
 
 @ON_ONE
@@ -248,7 +248,7 @@ def test_a_page_whose_viewer_reads_too_much_stays_as_it_is(monkeypatch):
         return found
 
     async def collect():
-        answer = Streams().answer(Page(), render, viewer="ann")
+        answer = LivePages().answer(Page(), render, viewer="ann")
         return [event async for event in answer.body_iterator]
 
     assert asyncio.run(collect()) == ["event: page\ndata: one\n\n", "event: page\ndata: two\n\n"]

@@ -3,8 +3,8 @@
 import pytest
 
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
+from duly.dashboard.formatting import exact_length
 from duly.dashboard.waterfall import waterfall
-from duly.dashboard.words import exact_length
 
 MS = 1_000
 RUN = RunRecord(

@@ -12,8 +12,8 @@ import yaml
 
 from duly.cli import commands
 from duly.limits import GRACE_SECONDS
-from duly.runtime import keeper
-from duly.settings import settled
+from duly.settings import check_settings
+from duly.worker import supervisor
 from tests.docs.pages import PAGES, blocks_of, name_of
 
 SHELLS = ("sh", "console")
@@ -74,10 +74,10 @@ def test_a_command_that_a_page_mentions_is_one(page):
 def test_settings_in_toml_are_settings(block):
     tool = tomllib.loads(block.text).get("tool", {})
 
-    settled({name: (value, block.place) for name, value in tool.get("duly", {}).items()})
+    check_settings({name: (value, block.place) for name, value in tool.get("duly", {}).items()})
 
 
-LONGEST_STOP = GRACE_SECONDS + keeper._KILL_AFTER_GRACE
+LONGEST_STOP = GRACE_SECONDS + supervisor._KILL_AFTER_GRACE
 """How long a worker may take to end, in seconds."""
 
 

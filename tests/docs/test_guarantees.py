@@ -11,9 +11,10 @@ from tests.docs.pages import DOCS, ROOT
 PAGES = {
     name: (DOCS / "explanation" / f"{name}.md").read_text() for name in ("guarantees", "failures")
 }
+TRACEABILITY = (DOCS / "explanation" / "traceability.md").read_text()
 README = (ROOT / "README.md").read_text()
 
-each_page = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+TESTED = dict(zip(PAGES, TRACEABILITY.split("\n## Failures of other designs\n"), strict=True))
 
 
 @cache
@@ -29,28 +30,48 @@ def names_in(file: str) -> set[str]:
     return found
 
 
-@each_page
-def test_every_test_that_a_page_names_exists(page):
-    named = sorted(set(re.findall(r"`(tests/[^`]+::[^`]+)`", page)))
+def rows(page: str) -> list[str]:
+    """Return the rows of all tables of a page, without their headers."""
+    table = re.compile(r"^\|.+\|\n\|[-|]+\|\n((?:\|.+\|\n)+)", re.MULTILINE)
+    return [row for found in table.finditer(page) for row in found[1].splitlines()]
+
+
+def promises(page: str) -> list[str]:
+    """Return what a page promises: the bold beginnings of its lists, the first cells of its tables.
+
+    A first cell that begins in bold has its name there. A page ends with what it does not promise.
+    """
+    promising = page.partition("\n## What is not promised\n")[0]
+    listed = re.findall(r"^\* \*\*(.+?)\.?\*\*", promising, re.MULTILINE)
+    cells = [row.removeprefix("| ").split(" |")[0] for row in rows(promising)]
+    return listed + [re.sub(r"^\*\*(.+?)\.?\*\*.*", r"\1", cell) for cell in cells]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_promise_of_a_page_has_its_tests_in_the_traceability_table(name):
+    promised = promises(PAGES[name])
+
+    assert len(promised) > 25
+    assert promised == promises(TESTED[name])
+
+
+def test_every_row_of_the_traceability_table_names_a_test():
+    assert [row for row in rows(TRACEABILITY) if "`tests/" not in row] == []
+
+
+def test_every_test_that_the_traceability_table_names_exists():
+    named = sorted(set(re.findall(r"`(tests/[^`]+::[^`]+)`", TRACEABILITY)))
     places = [name.split("::", 1) for name in named]
 
     assert [place for place in places if place[1] not in names_in(place[0])] == []
-    assert len(named) > 50
-
-
-@each_page
-def test_every_row_of_a_page_names_a_test(page):
-    rows = [line for line in page.splitlines() if line.startswith("| ") and "Tests" not in line]
-
-    assert [row for row in rows if "`tests/" not in row and "| the same |" not in row] == []
+    assert len(named) > 150
 
 
 def test_every_promise_of_the_readme_is_among_the_guarantees():
-    promise = README.partition("## What duly promises")[2].partition("\n## ")[0]
-    sentences = re.findall(r"^\* \*\*(.+?)[.:]\*\*", promise, re.MULTILINE)
-    effects = re.findall(r"^\| (.+?) \|", promise, re.MULTILINE)[1:]
+    highlights = README.partition("## Highlights\n\n")[2].partition("\n\n")[0].split("\n* ")
+    names = {text: text.removeprefix("* ").split(".**")[0] for text in highlights}
+    promises = [name for text, name in names.items() if "guarantees.md" in text]
 
-    assert len(sentences) == 4
-    assert len(effects) == 7
-    assert [sentence for sentence in sentences if sentence not in PAGES["guarantees"]] == []
-    assert [effect for effect in effects if f"| {effect} |" not in PAGES["guarantees"]] == []
+    assert len(highlights) == 8
+    assert len(promises) == 3
+    assert [promise for promise in promises if f"{promise}." not in PAGES["guarantees"]] == []

@@ -8,9 +8,17 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of
 from tests.servers.warm import warm
 
-IMPORTS = ("duly.app", "duly.runtime.embedded", "duly.steps", "duly.store.sqlite.store", "fastapi")
+IMPORTS = (
+    "duly.app",
+    "duly.worker.embedded_worker",
+    "duly.steps.functions",
+    "duly.store.sqlite.store",
+    "fastapi",
+)
 REDIS = "REDIS_URL"
 """A page that asks the environment for it needs a Redis."""
+INTERNALS = "internals"
+"""The folder of pages for contributors, which the site leaves out."""
 AT_ONCE = "before you run them again"
 """A page says so if its database has to be deleted between two runs."""
 
@@ -56,5 +64,12 @@ def anchors(page):
 def test_every_page_is_in_the_menu_of_the_site():
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r": (\S+\.md)$", menu, re.MULTILINE)
+    pages = {page.relative_to(DOCS) for page in DOCS.rglob("*.md")}
 
-    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+    assert sorted(listed) == sorted(str(page) for page in pages if page.parts[0] != INTERNALS)
+
+
+def test_pages_of_internals_are_linked_for_contributors_alone():
+    linking = {name_of(page) for page in PAGES if f"{INTERNALS}/" in page.read_text()}
+
+    assert linking == {"ARCHITECTURE.md", "CONTRIBUTING.md"}

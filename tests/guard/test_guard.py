@@ -33,7 +33,7 @@ def other(store_url):
 
 def freeze(claim):
     """Keep a claim's lease from being renewed, as if its process had stopped."""
-    claim._hold._ended(claim._hold)
+    claim._lease._ended(claim._lease)
 
 
 class TestOnce:
@@ -179,14 +179,14 @@ class TestLease:
 
     def test_a_holder_learns_that_it_was_replaced(self, guard, other):
         with guard.once("invoice:42") as lost:
-            hold = lost._hold
+            hold = lost._lease
             freeze(lost)
             with other.once("invoice:42", wait=20):
                 guard._open.get().renewer.add(hold)
                 assert hold.lost.wait(10)
                 with pytest.raises(ClaimLost):
                     lost.check()
-            lost._hold.end_once()
+            lost._lease.begin_end()
 
     def test_one_that_was_replaced_cannot_let_the_other_fail(self, guard, other):
         with pytest.raises(ZeroDivisionError), guard.once("invoice:42") as lost:  # noqa: PT012
@@ -547,7 +547,7 @@ class TestOperating:
             with other.once("invoice:42", ttl=0.001, wait=20) as claim:
                 assert claim.losses == losses
                 freeze(claim)
-                claim._hold.end_once()
+                claim._lease.begin_end()
 
     def test_a_body_may_outlive_its_guard(self, guard):
         with guard.once("invoice:42") as claim:

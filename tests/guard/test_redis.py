@@ -16,7 +16,7 @@ from duly.errors import StoreUnavailable
 from duly.guard import Guard
 from duly.guard.redis import RedisLedger
 from duly.store.guard_ops import FailKey, FinishKey, ForgetKey, RenewKey
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 from tests.guard.verbs import LEASE, TTL, acquire, letter
 from tests.servers.processes import wait_until
 
@@ -226,7 +226,7 @@ class TestSecrets:
             with guard.once("k") as claim:
                 claim.done(1)
             assert guard.ledger.apply([letter("1")]) == [True]
-            assert len(guard.ledger.list_letters(LetterFilter())) == 1
+            assert len(guard.ledger.list_dead_letters(DeadLetterFilter())) == 1
             assert guard.reset("k")
 
 
@@ -237,16 +237,16 @@ class TestLetters:
         ledger.apply([letter(f"{number:04}", engine="rq") for number in range(450)])
         ledger.apply([letter("0001x")])
 
-        assert [found.id for found in ledger.list_letters(LetterFilter(engine="celery"))] == [
-            "0001x"
-        ]
-        assert len(ledger.list_letters(LetterFilter(limit=1_000))) == 451
+        assert [
+            found.id for found in ledger.list_dead_letters(DeadLetterFilter(engine="celery"))
+        ] == ["0001x"]
+        assert len(ledger.list_dead_letters(DeadLetterFilter(limit=1_000))) == 451
 
     def test_a_letter_that_redis_has_dropped_is_not_listed(self, ledger, client):
         ledger.apply([letter("1", ttl=20_000), letter("2")])
 
         wait_until(
-            lambda: [found.id for found in ledger.list_letters(LetterFilter())] == ["2"],
+            lambda: [found.id for found in ledger.list_dead_letters(DeadLetterFilter())] == ["2"],
             seconds=5,
             what="the first letter goes",
         )

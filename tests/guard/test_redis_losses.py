@@ -10,7 +10,7 @@ from duly import Duly
 from duly.errors import BadOption, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.guard import Guard
 from duly.guard.ledgers import open_ledger
-from duly.guard.redis import RedisLedger, translated
+from duly.guard.redis import RedisLedger, translate_error
 from duly.store.guard_ops import FinishKey, RenewKey
 from tests.guard.verbs import LEASE, TTL, acquire, letter
 
@@ -127,7 +127,7 @@ class TestFailures:
         ],
     )
     def test_what_the_server_says_decides(self, words, kind):
-        assert type(translated(redis.ResponseError(words), "redis://", words)) is kind
+        assert type(translate_error(redis.ResponseError(words), "redis://", words)) is kind
 
     def test_a_wrong_password_is_refused_and_shown_nowhere(self, private_redis):
         private_redis.call("CONFIG", "SET", "requirepass", "another")

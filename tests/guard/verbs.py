@@ -4,7 +4,7 @@ from typing import Any
 
 from duly.clock import MICROSECONDS
 from duly.guard.redis import RedisLedger
-from duly.store.guard_ops import AcquireKey, PutLetter
+from duly.store.guard_ops import AcquireKey, PutDeadLetter
 
 LEASE = 30 * MICROSECONDS
 TTL = 3600 * MICROSECONDS
@@ -14,8 +14,8 @@ def acquire(ledger: RedisLedger, owner: str = "a", key: str = "/k", ttl: int | N
     return ledger.apply([AcquireKey(key, owner, "somebody", None, LEASE, ttl)])[0]
 
 
-def letter(letter_id: str, **changes: Any) -> PutLetter:
-    op = PutLetter(
+def letter(letter_id: str, **changes: Any) -> PutDeadLetter:
+    op = PutDeadLetter(
         letter_id, "celery", "shop.charge", "[]", None, "exhausted", "no", None, 1, None, None, TTL
     )
     return op._replace(**changes)

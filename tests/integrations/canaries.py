@@ -28,6 +28,8 @@ class Payment(BaseModel):
     card: str
 
 
+SCHEDULES = ("nightly", "failing", "limited")
+
 NESTED: dict[str, Any] = {
     "card": CANARY,
     "settings": [{"api_key": CANARY, "word": HARMLESS}, ({"private_key": CANARY.encode()},)],
@@ -53,6 +55,15 @@ class Canaries:
         self.hold = define(
             name="hold", redact=("card",), limit=1, limit_key=lambda card: f"card:{card}"
         )(hold)
+
+    def schedule(self, app: Duly) -> list[Any]:
+        """Add schedules with the secret in their calls; return runs that two of them have made."""
+        hourly = {"every": 3600, "actor": "tester"}
+        payment, login = Payment(order=1, card=CANARY), Login("ann", CANARY)
+        app.schedules.add("nightly", self.pay, args=(CANARY, NESTED, login, payment), **hourly)
+        app.schedules.add("failing", self.others[1], args=(CANARY,), **hourly)
+        app.schedules.add("limited", self.hold, args=(CANARY,), **hourly)
+        return [app.schedules.run_now(name) for name in SCHEDULES[:2]]
 
     def enqueue(self) -> list[Any]:
         """Enqueue a run of each, but of the task that is held."""

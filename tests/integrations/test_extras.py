@@ -6,13 +6,15 @@ from itertools import chain
 
 import pytest
 
-ENGINES = {name: name for name in ("celery", "rq", "dramatiq", "fastapi")} | {"taskflow": "fastapi"}
+ENGINES = {
+    f"duly.integrations.{name}": name for name in ("celery", "rq", "dramatiq", "fastapi")
+} | {"duly.compat.fastapi_taskflow": "fastapi"}
 PROGRAM = """
 import importlib, sys
 for name, engine in zip(sys.argv[1::2], sys.argv[2::2]):
     sys.modules[engine] = None
     try:
-        importlib.import_module(f"duly.integrations.{name}")
+        importlib.import_module(name)
     except ImportError as error:
         print(type(error).__name__, error)
 importlib.import_module("duly.integrations.http_idempotency")
@@ -31,5 +33,5 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra():
 
     lines = done.stdout.splitlines()
     for line, (name, engine) in zip(lines, ENGINES.items(), strict=True):
-        assert line.startswith(f"ImportError duly.integrations.{name} needs {engine}")
+        assert line.startswith(f"ImportError {name} needs {engine}")
         assert f"pip install 'duly[{engine}]'" in line

@@ -21,14 +21,15 @@ from duly.integrations.rq import idempotent
 from tests.striking import Strike
 
 GUARD = tuple(
-    f"duly/guard/{name}.py" for name in ("once", "claim", "clerk", "guard", "idempotent", "letters")
+    f"duly/guard/{name}.py"
+    for name in ("entry", "claim", "threads", "guard", "idempotency", "dead_letters")
 )
 CELERY = (
     *GUARD,
-    *(f"integrations/celery/{name}.py" for name in ("task", "dead", "coroutines")),
+    *(f"integrations/celery/{name}.py" for name in ("task", "dead_letters", "coroutines")),
 )
-RQ = (*GUARD, "integrations/rq/idempotent.py")
-LOOP = ("duly/apart.py",)
+RQ = (*GUARD, "integrations/rq/idempotency.py")
+LOOP = ("duly/async_threads.py",)
 DRAMATIQ = (*GUARD, "integrations/dramatiq.py")
 BEFORE_IT_BEGINS = 4
 """How often Celery's limit may strike before there is anything to keep a letter of."""
@@ -151,15 +152,17 @@ def test_a_function_of_rq_has_its_effect_once(guard):
         assert effects.count(key) == 1
         if not has_struck:
             break
-    module = sys.modules["duly.integrations.rq.idempotent"]
-    assert not module._is_inside.get(), "a later job would be taken for a call inside this one"
+    module = sys.modules["duly.integrations.rq.idempotency"]
+    assert not module._is_body_running.get(), (
+        "a later job would be taken for a call inside this one"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.
 def test_a_coroutine_of_rq_has_its_effect_once(guard, monkeypatch):
     effects: list[str] = []
     job = SimpleNamespace(number_of_retries=0)
-    module = sys.modules["duly.integrations.rq.idempotent"]
+    module = sys.modules["duly.integrations.rq.idempotency"]
     monkeypatch.setattr(module, "_job_of", lambda _function: job)
 
     @idempotent(guard, key=str, name="body", wait=5)

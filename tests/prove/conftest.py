@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from duly.prove.starting import Forks, Interpreters, Starter
+from duly.prove.process_starter import ForkStarter, InterpreterStarter, ProcessStarter
 
 
 @pytest.fixture(scope="session")
-def starter() -> Iterator[Starter]:
+def starter() -> Iterator[ProcessStarter]:
     """Forks the programs of trials, where that can be; `make prove` starts each anew."""
     if sys.platform != "linux":
-        yield Interpreters()
+        yield InterpreterStarter()
         return
-    with Forks() as forks:
+    with ForkStarter() as forks:
         yield forks

@@ -12,12 +12,13 @@ from typing import Any
 
 from duly import faultpoints
 from duly.core import verdict
-from duly.runtime import keeper, recovery, watch
-from duly.runtime.slots import Slots
 from duly.store.ops import Accepted, Enqueue, Settled
-from duly.store.sqlite import claim, schedules, settle, upkeep
-from duly.store.sqlite.section import SqliteSection
+from duly.store.sqlite import claim, maintenance, schedules, settle
 from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.task_transaction import SqliteTaskTransaction
+from duly.worker import supervisor, worker_main
+from duly.worker.services import recovery
+from duly.worker.start_marks import StartMarks
 
 MUTANT_VARIABLE = "DULY_TEST_MUTANT"
 INNER_VARIABLE = "DULY_TEST_INNER_APP"
@@ -26,10 +27,10 @@ ROLE_VARIABLE = "DULY_TEST_ROLE"
 
 def deaf() -> None:
     """Nobody looks at deadlines: a worker that wakes up from a freeze goes on."""
-    watch._Watch.fence = lambda _self: None
-    keeper.Keeper._tied = lambda _self: None
-    keeper.Keeper._kill_expired = lambda _self, _now: None
-    keeper.Keeper._disowned = lambda _self, _worker_id: None
+    worker_main._WorkerMonitor.fence = lambda _self: None
+    supervisor.Supervisor._watchdog_pipe = lambda _self: None
+    supervisor.Supervisor._kill_expired = lambda _self, _now: None
+    supervisor.Supervisor._disowned = lambda _self, _worker_id: None
 
 
 def settles_without_a_fence() -> None:
@@ -41,22 +42,22 @@ def settles_without_a_fence() -> None:
 
 def leaves_the_dead_live() -> None:
     """Recovery settles a worker's runs and does not mark the worker dead."""
-    _rewrite(upkeep.RECOVER, "end_worker", "WHERE id = :worker_id", "WHERE id = 'nobody'")
+    _rewrite(maintenance.RECOVER, "end_worker", "WHERE id = :worker_id", "WHERE id = 'nobody'")
 
 
 def reruns_held_runs() -> None:
     """A hold task that vanished mid-body is queued again."""
-    verdict.HOLD_LANES = frozenset()
+    verdict.HOLD_SLOT_KINDS = frozenset()
 
 
 def clears_marks_too_soon() -> None:
     """The mark of a body goes when the body has ended, not when that is recorded."""
-    Slots.end = Slots.clear
+    StartMarks.end = StartMarks.clear
 
 
 def starts_without_a_mark() -> None:
     """A body begins and nobody is told."""
-    Slots.start = lambda *_: None
+    StartMarks.start = lambda *_: None
 
 
 def commits_twice() -> None:
@@ -74,7 +75,7 @@ def commits_twice() -> None:
         self.rollback()
         return answer
 
-    SqliteSection.settle_and_commit = settle_and_commit
+    SqliteTaskTransaction.settle_and_commit = settle_and_commit
 
 
 def does_not_count_claims() -> None:
@@ -96,7 +97,7 @@ def keeps_what_it_finished() -> None:
 
 def is_hasty() -> None:
     """Every other worker is taken for dead at first sight."""
-    recovery.LeaseWatch.dead = lambda _self, counters, *_: list(counters)
+    recovery.LeaseMonitor.dead = lambda _self, counters, *_: list(counters)
     recovery.Recoverer._over = lambda _self, suspects, _read_at: suspects
 
 

@@ -1,16 +1,16 @@
 """A claimer that counts what it runs itself, and not what others run under the same limit."""
 
-from duly.core.limiting import task_of
-from duly.prove.claiming import main
-from duly.store.sqlite.claim import LimitedClaim
+from duly.core.concurrency_limits import task_of
+from duly.prove.claimer_process import main
+from duly.store.sqlite.claim import SqliteLimitedClaim
 
 
-def _selfish(self: LimitedClaim, lane: str) -> int:
+def _selfish(self: SqliteLimitedClaim, lane: str) -> int:
     # When it claims, it holds nothing.
     return self._limits.capacities[task_of(lane)]
 
 
-LimitedClaim._room_in = _selfish
+SqliteLimitedClaim._room_in = _selfish
 
 if __name__ == "__main__":
     main()

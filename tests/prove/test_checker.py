@@ -7,31 +7,33 @@ import pytest
 from duly.prove.checker import check
 from duly.prove.history import (
     AttemptAtEnd,
-    Due,
+    BodySignal,
+    DueInstant,
     Effect,
-    Event,
+    EnqueueRequest,
     FiringAtEnd,
     Freeze,
     History,
-    Request,
     RunAtEnd,
     ScheduledRun,
-    Sign,
+    Transition,
 )
-from duly.prove.telling import count_all, timeline
+from duly.prove.history_report import count_all, timeline
 
 ORDER, CHARGE, NOTIFY = "order", "charge", "notify"
 
 
-def event(sequence: int, kind: str, claim: int, *, state=None, worker="a", outcome=None) -> Event:
+def event(
+    sequence: int, kind: str, claim: int, *, state=None, worker="a", outcome=None
+) -> Transition:
     """Return a transition of the run "o", the order."""
-    return Event(sequence, "o", kind, claim, 1, state, worker, outcome, sequence * 1000)
+    return Transition(sequence, "o", kind, claim, 1, state, worker, outcome, sequence * 1000)
 
 
-def sign(kind: str, run_id: str, claim: int, at: float, pid: int = 1) -> Sign:
+def sign(kind: str, run_id: str, claim: int, at: float, pid: int = 1) -> BodySignal:
     """Return a body's sign of life."""
     task = {"o": ORDER, "c": CHARGE, "n": NOTIFY}[run_id]
-    return Sign(kind, run_id, claim, 1, task, pid, at, int(at * 1_000_000))
+    return BodySignal(kind, run_id, claim, 1, task, pid, at, int(at * 1_000_000))
 
 
 def run(run_id: str, task: str, state: str = "succeeded", claim: int = 1) -> RunAtEnd:
@@ -48,12 +50,12 @@ END = event(5, "end", 2, state="succeeded", worker="b", outcome="returned")
 
 GOOD = History(
     requests=[
-        Request(kind, i, t)
+        EnqueueRequest(kind, i, t)
         for kind in ("invoked", "accepted")
         for i, t in (("o", ORDER), ("c", CHARGE), ("n", NOTIFY))
     ],
     events=None,
-    signs=[sign("begin", "c", 1, 1.0), sign("end", "c", 1, 1.1)],
+    body_signals=[sign("begin", "c", 1, 1.0), sign("end", "c", 1, 1.1)],
     effects=[
         Effect("o", 2, 1, ORDER, "row"),
         Effect("c", 1, 1, CHARGE, "line"),
@@ -67,14 +69,14 @@ GOOD = History(
 GOOD_EVENTS = [READY, CLAIM, REQUEUE, SECOND_CLAIM, END]
 
 
-def with_events(*events: Event) -> History:
+def with_events(*events: Transition) -> History:
     """Return a history of the order alone, with these transitions."""
     return replace(
         GOOD,
         requests=[r for r in GOOD.requests if r.run_id == "o"],
         runs=GOOD.runs[:1],
         effects=GOOD.effects[:1],
-        signs=(),
+        body_signals=(),
         events=list(events),
     )
 
@@ -162,7 +164,7 @@ BROKEN = {
     ),
     "a hold task that began twice": (
         "I11",
-        replace(GOOD, signs=[*GOOD.signs, sign("begin", "c", 2, 2.0)]),
+        replace(GOOD, body_signals=[*GOOD.body_signals, sign("begin", "c", 2, 2.0)]),
     ),
     "a hold task that succeeded without its effect": (
         "I11",
@@ -215,7 +217,7 @@ class TestTwoBodiesOfOneRun:
             sign("begin", "n", 2, 3.0, pid=2),
             sign("end", "n", 2, 9.0, pid=2),
         ]
-        return replace(GOOD, signs=[*GOOD.signs, *signs], freezes=frozen)
+        return replace(GOOD, body_signals=[*GOOD.body_signals, *signs], freezes=frozen)
 
     def test_one_after_the_other_is_sound(self):
         assert check(self.history(seen_again_at=2.9)).largest_overlap == 0.0
@@ -237,7 +239,7 @@ class TestTwoBodiesOfOneRun:
 
     def test_inside_a_program_that_nobody_may_end_it_is_only_measured(self):
         history = self.history(seen_again_at=5.0)
-        history.embedded = frozenset({(sign.run_id, 1) for sign in history.signs})
+        history.embedded = frozenset({(sign.run_id, 1) for sign in history.body_signals})
         verdict = check(history)
 
         assert verdict.holds
@@ -257,7 +259,7 @@ class TestSchedules:
         """Return a history in which 1, 2, 3 and 4 were due, with these firings and their runs."""
         made = [ScheduledRun(f.run_id, "s") for f in firings if f.run_id is not None]
         return History(
-            due=[Due("s", 1, instant) for instant in (1, 2, 3, 4)],
+            due=[DueInstant("s", 1, instant) for instant in (1, 2, 3, 4)],
             firings=firings,
             scheduled_runs=[*made, *runs],
             may_skip=frozenset({"s"} if may_skip else ()),

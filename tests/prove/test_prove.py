@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from duly.prove.evidence import SCENARIOS, gather
-from duly.prove.starting import Starter
+from duly.prove.process_starter import ProcessStarter
 from duly.prove.trial import Trial
 
 SCALE = 1 / 20
 SCALES = {"boundaries": 1 / 100, "restarts": 1 / 40, "simulation": 1 / 100}
-"""Of the sweep over all statements, tests/runtime/test_every_boundary.py does a twentieth. Restarts
+"""Of the sweep over all statements, tests/worker/test_every_statement.py does a twentieth. Restarts
 make up a twentieth over both kinds of store. A week is simulated on each instead of five."""
 
 RATE = 20.0
@@ -28,7 +28,9 @@ STRIKELESS = {"sleepers"}
 @pytest.mark.process
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_invariants_survive(scenario: str, store_url: str, tmp_path: Path, starter: Starter):
+def test_the_invariants_survive(
+    scenario: str, store_url: str, tmp_path: Path, starter: ProcessStarter
+):
     seed = int.from_bytes(os.urandom(3))
 
     with Trial(store_url, tmp_path, seed=seed, rate=RATE, starter=starter) as trial:

@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from duly.prove.claiming import CAPACITY, LANE, QUEUE_LIMIT
-from duly.prove.racing import Try
+from duly.prove.claimer_process import CAPACITY, LANE, QUEUE_LIMIT
+from duly.prove.process_starter import ProcessStarter
+from duly.prove.racer_process import RacerResult
 from duly.prove.scenarios.limits import exceeded, limits
 from duly.prove.scenarios.locks import Race, broken_races
-from duly.prove.starting import Starter
 from duly.prove.trial import Trial
 
 
 def race(number: int, *fences: int, heard: bool = False) -> Race:
     """Return a race of two who lost and of winners with these fences."""
-    tries = [Try(pid, is_ours=False, owner="", fence=1) for pid in (1, 2)]
-    tries += [Try(pid, is_ours=True, owner="", fence=fence) for pid, fence in enumerate(fences, 3)]
+    tries = [RacerResult(pid, is_ours=False, owner="", fence=1) for pid in (1, 2)]
+    tries += [
+        RacerResult(pid, is_ours=True, owner="", fence=fence) for pid, fence in enumerate(fences, 3)
+    ]
     return Race(number, tries, heard)
 
 
@@ -55,9 +57,9 @@ def test_more_places_taken_than_a_limit_has_are_told():
 @pytest.mark.timeout(120)
 @pytest.mark.stores("sqlite-wal")
 def test_claimers_that_count_only_what_they_run_themselves_are_caught(
-    store_url: str, tmp_path: Path, starter: Starter
+    store_url: str, tmp_path: Path, starter: ProcessStarter
 ):
     with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:
         limits(trial, 1 / 40, program="tests.prove.selfish_claimer")
 
-    assert any(line.startswith("I17") for line in trial.broken)
+    assert any(line.startswith("I17") for line in trial.violations)

@@ -11,14 +11,14 @@ import pytest
 from duly import Duly
 from duly.clock import monotonic, new_id
 from duly.core.record import Claim
-from duly.events import Bus
-from duly.runtime import hand as hand_module
-from duly.runtime.hand import Hand
-from duly.runtime.recovery import Recoverer
-from duly.runtime.slots import Slots, slots_path
-from duly.store.liveness import Reading
+from duly.events import EventBus
+from duly.store.heartbeats import HeartbeatReading
 from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Want
-from duly.store.sqlite.liveness import life_path
+from duly.store.sqlite.heartbeats import heartbeat_file_path
+from duly.worker import inflight as hand_module
+from duly.worker.inflight import InFlightClaims
+from duly.worker.services.recovery import Recoverer
+from duly.worker.start_marks import StartMarks, start_marks_path
 
 LEASE = 0.05
 
@@ -39,8 +39,8 @@ class Between:
             self._happening()
         return self._store.apply(ops)
 
-    def pulse(self):
-        return Frozen(self._store.pulse(), self._counters)
+    def heartbeats(self):
+        return Frozen(self._store.heartbeats(), self._counters)
 
 
 class Frozen:
@@ -53,8 +53,8 @@ class Frozen:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pulse, name)
 
-    def read(self) -> dict[str, Reading]:
-        return {key: Reading(beats, lease=LEASE) for key, beats in self._counters.items()}
+    def read(self) -> dict[str, HeartbeatReading]:
+        return {key: HeartbeatReading(beats, lease=LEASE) for key, beats in self._counters.items()}
 
 
 @pytest.fixture
@@ -74,14 +74,14 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     worker_id = new_id()
     _show_that_it_lives(app.store, worker_id)
     app.store.apply([RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]')])
-    assert app.store.pulse().beat([worker_id]) == {worker_id}
+    assert app.store.heartbeats().beat([worker_id]) == {worker_id}
     run = app.hold.enqueue()
-    slots = Slots(slots_path(tmp_path, worker_id), create=1)
+    slots = StartMarks(start_marks_path(tmp_path, worker_id), create=1)
     acknowledged = []
 
     def wake_up() -> None:
         # Its keeper beats for it, and its claim comes through: if the beat counts, it may start.
-        acknowledged.append(worker_id in app.store.pulse().beat([worker_id]))
+        acknowledged.append(worker_id in app.store.heartbeats().beat([worker_id]))
         wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
         for claim in app.store.apply([wants])[0]:
             if acknowledged[-1]:
@@ -90,7 +90,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     store = Between(app.store, wake_up, {worker_id: 1})
     recoverer = Recoverer(
         store,
-        Bus(),
+        EventBus(),
         tmp_path,
         own_ids=frozenset,
         beats_since=lambda: 0.0,
@@ -108,8 +108,8 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
 
 
 def test_a_body_that_is_marked_after_the_deadline_does_not_begin(tmp_path: Path, monkeypatch):
-    slots = Slots(tmp_path / "worker.slots", create=1)
-    hand = Hand(slots, {"loop": 1, "thread": 1}, 1)
+    slots = StartMarks(tmp_path / "worker.slots", create=1)
+    hand = InFlightClaims(slots, {"loop": 1, "thread": 1}, 1)
     slots.deadline = 10.0
     definition = _definition()
     (held,) = hand.take([(_claim(), definition)])
@@ -128,7 +128,7 @@ def _show_that_it_lives(store: Any, worker_id: str) -> None:
     folder = getattr(store, "folder", None)
     if folder is not None:
         folder.mkdir(exist_ok=True)
-        life_path(folder, worker_id).touch()
+        heartbeat_file_path(folder, worker_id).touch()
 
 
 def _definition() -> Any:

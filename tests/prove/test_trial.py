@@ -7,7 +7,7 @@ import pytest
 
 from duly.prove import workload
 from duly.prove.trial import Trial
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 
 
 @pytest.mark.stores("sqlite-wal")

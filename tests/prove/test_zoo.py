@@ -15,12 +15,12 @@ from _pytest.mark import ParameterSet
 
 from duly.prove import workload
 from duly.prove.checker import check
-from duly.prove.firing import PLAN_VARIABLE
-from duly.prove.producing import start_producer
-from duly.prove.scenarios.fault_points import strike_workers
-from duly.prove.starting import Starter
-from duly.prove.strikes import choose_child, freeze, kill_child, thaw
-from duly.prove.trees import Tree, TreeSettings, pause_for, wait_for
+from duly.prove.faults import choose_child, freeze, kill_child, thaw
+from duly.prove.firing_crash_workload import PLAN_VARIABLE
+from duly.prove.process_starter import ProcessStarter
+from duly.prove.process_tree import ProcessTree, TreeSettings, pause_for, wait_for
+from duly.prove.producer_process import start_producer
+from duly.prove.scenarios.fault_points import kill_workers
 from duly.prove.trial import DRAIN_SECONDS, Trial
 from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores(
 
 
 @pytest.fixture
-def trial(store_url: str, tmp_path: Path, starter: Starter) -> Iterator[Trial]:
+def trial(store_url: str, tmp_path: Path, starter: ProcessStarter) -> Iterator[Trial]:
     """A trial on a database of its own."""
     with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:
         yield trial
@@ -45,7 +45,7 @@ def mutate(trial: Trial, mutant: str) -> None:
     def mutated(settings: TreeSettings) -> TreeSettings:
         environment = {
             MUTANT_VARIABLE: mutant,
-            ROLE_VARIABLE: "keeping",
+            ROLE_VARIABLE: "supervisor_process",
             INNER_VARIABLE: settings.app,
             "PYTHONPATH": python_path(),
         }
@@ -88,11 +88,11 @@ def kill_some(trial: Trial) -> None:
         trial.start_tree(processes=1)
     trial.feeder.start()
     trial.wait_until_working()
-    while len(trial.strikes) < 6:
+    while len(trial.faults) < 6:
         tree = trial.random.choice(trial.trees)
         child = choose_child(tree, trial.random)
         if child is not None:
-            trial.strikes.append(kill_child(tree, child))
+            trial.faults.append(kill_child(tree, child))
         pause_for(0.3)
 
 
@@ -108,7 +108,7 @@ def kill_at(*points: str) -> Callable[[Trial], None]:
     def strike(trial: Trial) -> None:
         trial.start_tree(processes=1)
         trial.feeder.start()
-        strike_workers(trial, [*points] * 2)
+        kill_workers(trial, [*points] * 2)
 
     return strike
 
@@ -121,7 +121,7 @@ def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], N
             lambda number, _: workload.notify.call(number, milliseconds, if_taken_over), backlog=60
         )
         for _ in range(3):
-            trial.start_tree(processes=1, async_limit=100, app="duly.prove.stopping:app")
+            trial.start_tree(processes=1, async_limit=100, app="duly.prove.freeze_workload:app")
         trial.feeder.start()
         trial.wait_until_working()
         pause_for(1.0)
@@ -131,13 +131,13 @@ def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], N
     return strike
 
 
-def freeze_one(trial: Trial, tree: Tree) -> None:
+def freeze_one(trial: Trial, tree: ProcessTree) -> None:
     """Freeze a worker that is about to record a result, and wake it past its lease."""
     begun = freeze(tree, "settler", trial.settings.lease * 1.8, trial.random)
     if begun is not None:
         pause_for(trial.settings.lease * 1.8)
         strike, freezes = thaw(begun, trial.random)
-        trial.strikes.append(strike)
+        trial.faults.append(strike)
         trial.freezes += freezes
         pause_for(1.0)
 
@@ -166,9 +166,11 @@ def fire_and_die(trial: Trial) -> None:
     plan = trial.folder / "plan.txt"
     plan.write_text("operate.before_commit\n")
     trial.start_tree(
-        processes=1, app="duly.prove.firing:app", environment={PLAN_VARIABLE: str(plan)}
+        processes=1,
+        app="duly.prove.firing_crash_workload:app",
+        environment={PLAN_VARIABLE: str(plan)},
     )
-    wait_for(lambda: trial.journal.read_struck() != [], 20)
+    wait_for(lambda: trial.journal.read_faults() != [], 20)
     wait_for(lambda: trial.app.schedules.get("fired").state == "ended", 20)
 
 
@@ -256,7 +258,7 @@ def test_the_fence_alone_refuses_late_results(trial: Trial):
 
 def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):
     monkeypatch.setenv(MUTANT_VARIABLE, "answers_before_it_commits")
-    monkeypatch.setenv(ROLE_VARIABLE, "producing")
+    monkeypatch.setenv(ROLE_VARIABLE, "producer_process")
     monkeypatch.setenv("PYTHONPATH", python_path())
 
     producer = start_producer(
@@ -271,7 +273,7 @@ def test_without_a_mutant_the_same_strikes_are_survived(trial: Trial):
     kill_some(trial)
 
     trial.feeder.stop()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()
     assert broken(trial) == set()
 

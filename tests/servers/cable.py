@@ -41,6 +41,10 @@ class Cable:
         """Let everything through again, what waits first."""
         self._whole.set()
 
+    def lead_to(self, port: int) -> None:
+        """Carry what connects from now on to another server; what is connected stays."""
+        self._server = (self._server[0], port)
+
     def _accept(self) -> None:
         with suppress(OSError):
             while True:

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from duly.store.opening import sqlite_path
+from duly.store.store_factory import sqlite_path
 from tests.servers.processes import wait_until
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from tests.servers.processes import ServerFolder, free_port, kill_with_children
+from tests.servers.processes import ServerFolder, free_port, kill_with_children, wait_until
 
 ROLE = "duly"
 START_SECONDS = 60.0
@@ -184,6 +184,31 @@ class PostgresServer(PostgresEndpoint):
         options = ["--wal-method=fetch", "--checkpoint=fast", "--no-sync"]
         target = f"--pgdata={other._data}"
         self._folder.run([self._binaries / "pg_basebackup", *source, *options, target])
+
+    def start_standby(self, other: "PostgresServer") -> None:
+        """Start a server that was never started as a standby of this one."""
+        self.copy_to(other)
+        other.follow(self)
+        other.start()
+        streaming = "SELECT FROM pg_stat_replication WHERE state = 'streaming'"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            wait_until(
+                lambda: connection.execute(streaming).rowcount == 1,
+                seconds=START_SECONDS,
+                what="the standby follows",
+            )
+
+    def follow(self, primary: "PostgresServer") -> None:
+        """Be a standby of another server from the next start on."""
+        mark = self._data / "standby.signal"
+        mark.touch()
+        self._folder.hand_over(mark)
+        self._settings["primary_conninfo"] = f"host=127.0.0.1 port={primary.port} user={ROLE}"
+
+    def promote(self) -> None:
+        """Make a standby a primary; return when it can be written."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute("SELECT pg_promote()")
 
     def close(self) -> None:
         """Stop the server, if it runs, and remove its folder."""

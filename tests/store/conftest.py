@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import register
 

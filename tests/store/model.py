@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.states import DEAD, FINAL, State
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import (
@@ -20,9 +20,9 @@ from duly.store.ops import (
     Prune,
     Recover,
     RecoverOrphans,
-    Redrive,
-    Redriven,
     RegisterWorker,
+    RetriedRun,
+    RetryRun,
     Settle,
     Settled,
     Ticked,
@@ -247,9 +247,9 @@ class ModelStore:
     def _running(self) -> list[Run]:
         return [run for run in self.runs.values() if run.state == "running"]
 
-    def _settle_held(self, runs: list[Run], judge: Callable[[HeldRun], Any]) -> list[str]:
+    def _settle_held(self, runs: list[Run], judge: Callable[[ClaimedRun], Any]) -> list[str]:
         for run in runs:
-            held = HeldRun(
+            held = ClaimedRun(
                 run.id,
                 run.claim_number,
                 run.task,
@@ -350,19 +350,19 @@ class ModelStore:
         self._end(run, State.CANCELLED, "requested")
         return "cancelled"
 
-    def redrive(self, op: Redrive) -> Redriven:
+    def redrive(self, op: RetryRun) -> RetriedRun:
         """Queue a final run again in its next generation."""
         run = self.runs.get(op.run_id)
         if run is None:
-            return Redriven(done=False, state=None)
+            return RetriedRun(done=False, state=None)
         wanted = op.generation in {None, run.generation}
         if run.state not in FINAL or run.state not in op.states or not wanted:
-            return Redriven(done=False, state=run.state)
+            return RetriedRun(done=False, state=run.state)
         known = None if run.key is None else self.keys.get((run.task, run.key))
         if known is not None and known.run_id != run.id:
             other = self.runs.get(known.run_id)
             if other is not None and other.state not in FINAL:
-                return Redriven(done=False, state=other.state, held_by=other.id)
+                return RetriedRun(done=False, state=other.state, held_by=other.id)
         run.place, run.state, run.cause = "waiting", "queued", None
         run.generation += 1
         run.attempt, run.retries_used, run.crashes = 1, 0, 0
@@ -371,7 +371,7 @@ class ModelStore:
         run.lane = op.lane or run.lane
         run.arguments = op.arguments or run.arguments
         self._hold_key_again(run)
-        return Redriven(done=True, state="queued")
+        return RetriedRun(done=True, state="queued")
 
     def _hold_key_again(self, run: Run) -> None:
         held = self._key_of(run)
@@ -383,13 +383,13 @@ class ModelStore:
         ):
             self.keys[run.task, run.key] = HeldKey(run.id, "", None, active_only=True)
 
-    def discard(self, op: DiscardDead) -> Redriven:
+    def discard(self, op: DiscardDead) -> RetriedRun:
         """End a dead letter as cancelled."""
         run = self.runs.get(op.run_id)
         if run is None or run.state not in DEAD:
-            return Redriven(done=False, state=None if run is None else run.state)
+            return RetriedRun(done=False, state=None if run is None else run.state)
         run.state, run.cause = "cancelled", "discarded"
-        return Redriven(done=True, state="cancelled")
+        return RetriedRun(done=True, state="cancelled")
 
     def reset_key(self, task: str, key: str) -> bool:
         """Forget a key."""
@@ -400,7 +400,7 @@ def _in_line(run: Run) -> tuple[int, int, str]:
     return run.place_in_line()
 
 
-def _handed_back(run: HeldRun) -> tuple[str, Finish | Requeue, None]:
+def _handed_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
     if run.cancel_requested:
         return "handed_back", Finish(State.CANCELLED, "requested"), None
     again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)

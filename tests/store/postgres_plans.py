@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from duly.core.limiting import limited
-from duly.store.postgres.prepared import Prepared
+from duly.core.concurrency_limits import limited_lane
+from duly.store.postgres.prepared_statements import PreparedStatements
 from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import LANE, OTHER_TASK, OTHER_WORKER, TASK, WORKER
 
@@ -16,7 +16,8 @@ BATCH = 20
 """How many rows each statement handles."""
 FEW = 2 * BATCH
 """How many there are of each kind that statements look for among the many."""
-LIMITED_LANE = limited(LANE, TASK)
+_WIDE = ("duly_runs", "duly_waiting", "duly_history")
+LIMITED_LANE = limited_lane(LANE, TASK)
 LONG_AGO = "timestamptz '2020-01-01'"
 
 
@@ -41,8 +42,8 @@ DUE = Kind("6")
 PARKED = Kind("7", ", parked", ", 'unregistered'")
 FINISHED = Kind(
     "8",
-    ", state, outcome, generation, claim_number, attempt, retries_used, crashes, finished_at",
-    ", 'succeeded', 'returned', 1, 1, 1, 0, 0,"
+    ", state, outcome, generation, claim_number, attempt, retries_used, crashes, tags, finished_at",
+    """, 'succeeded', 'returned', 1, 1, 1, 0, 0, '{"name": "value"}',"""
     f" CASE WHEN n <= {FEW} THEN {LONG_AGO} ELSE now() END",
 )
 CARRIED = Kind("9")
@@ -62,15 +63,20 @@ def ids_of(kind: Kind, *, first: int = 1, count: int = BATCH) -> list[str]:
     return [id_of(kind, number) for number in range(first, first + count)]
 
 
-def fill(connection: psycopg.Connection[Any], count: int, *, beyond: int = 0) -> None:
+def fill(
+    connection: psycopg.Connection[Any], count: int, *, beyond: int = 0, fillfactor: int = 100
+) -> None:
     """Put rows into every table that grows, and a few of each kind that is looked for.
 
-    With `beyond`, as many as that are there, and so are the few.
+    With `beyond`, as many as that are there, and so are the few. A low `fillfactor` spreads narrow
+    rows over more blocks.
     """
     if not beyond:
         # Nothing but a test analyzes, and so invalidates plans that sessions keep.
         for table in _tables(connection):
             connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+            if table not in _WIDE:
+                connection.execute(f"ALTER TABLE {table} SET (fillfactor = {fillfactor})")
     many = f"generate_series({beyond + 1}, {count})"
     _add_runs(connection, "duly_runs", QUEUED, many)
     _add_runs(connection, "duly_waiting", DELAYED, many)
@@ -91,6 +97,11 @@ def fill(connection: psycopg.Connection[Any], count: int, *, beyond: int = 0) ->
     _add_runs(connection, "duly_waiting", PARKED, few, task=f"'{OTHER_TASK}'")
     for statement in _FEW:
         connection.execute(statement.replace(":few", few))
+
+
+def vacuum(connection: psycopg.Connection[Any]) -> None:
+    """Remove all dead rows and their index entries."""
+    connection.execute(f"VACUUM (INDEX_CLEANUP ON) {', '.join(_tables(connection))}")
 
 
 def _add_runs(
@@ -207,7 +218,7 @@ class Server:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
-        self._prepared = Prepared(connection)
+        self._prepared = PreparedStatements(connection)
         self._settings: Mapping[str, str] = {}
 
     def use(self, settings: Mapping[str, str]) -> None:
@@ -223,6 +234,8 @@ class Server:
     def undone(self) -> Iterator[None]:
         """Roll back what happens in a block. The driver's own rollback drops all plans."""
         self._send("BEGIN")
+        # A statement that reads too much is cut off, and so found, within bounds.
+        self._send("SET LOCAL statement_timeout = '5s'")
         self._settings = {}
         try:
             yield
@@ -261,6 +274,16 @@ SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint
   FROM pg_class
  WHERE relkind IN ('r', 'i') AND relname LIKE 'duly@_%%' ESCAPE '@'
 """
+
+
+def smallest(connection: psycopg.Connection[Any]) -> int:
+    """Return the blocks of the smallest of the tables that were filled."""
+    found = connection.execute(
+        "SELECT min(pg_relation_size(oid) / 8192) FROM pg_class"
+        " WHERE relkind = 'r' AND relname = ANY (%s)",
+        [[*_WIDE, *(statement.split()[2] for statement in _MANY)]],
+    )
+    return int(found.fetchall()[0][0])
 
 
 def _tables(connection: psycopg.Connection[Any]) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from duly.limits import TRANSACTION_BYTES
-from duly.store.postgres.borrowed import BY_INDEX
-from duly.store.postgres.columns import flags, numbers, texts
+from duly.store.postgres.arrays import flags, numbers, texts
+from duly.store.postgres.external import BY_INDEX
 from duly.store.postgres.session_settings import HOT, UPKEEP
 from duly.store.postgres.store import READING
 from duly.store.statements import load
@@ -74,6 +74,7 @@ KEYS = {
     "keys": texts([f"key {number}" for number in range(1, BATCH + 1)]),
 }
 HOME = {"tasks": texts([TASK, OTHER_TASK]), "lanes": texts([LANE, LANE]), "limit": BATCH}
+TICK = {"limit": BATCH, "bytes": TRANSACTION_BYTES, "queues": BATCH}
 OLD = {
     "older_than": YEAR,
     "dead_older_than": YEAR,
@@ -144,15 +145,16 @@ CASES = [
         {"ids": texts(ids_of(FINISHED)), "claim_numbers": numbers([1] * BATCH)},
     ),
     *(
-        Case(f"tick.{name}", {"limit": BATCH, "bytes": TRANSACTION_BYTES}, rows, UPKEEP)
+        Case(f"tick.{name}", TICK, rows, UPKEEP)
         for name, rows in [
             ("unpark", BATCH),
             ("promote", BATCH),
-            ("park", 5 * BATCH),
+            ("park", BATCH),
             ("expire", BATCH),
             ("next_due", 1),
         ]
     ),
+    Case("tick.note_reached", {"name": "parked", "reached": "default"}, 1, UPKEEP),
     Case("recover.held", {"worker_id": WORKER}, 2 * BATCH, UPKEEP),
     Case("recover.orphans", {"limit": BATCH}, settings=UPKEEP),
     Case("recover.still_orphaned", {"ids": texts(ids_of(ORPHANED))}, settings=UPKEEP),
@@ -225,7 +227,7 @@ CASES = [
     ),
     *(
         Case(
-            "steps.is_awake",
+            "steps.is_wait_satisfied",
             {"ids": texts(ids_of(RUNNING)), "names": texts([name] * BATCH)},
             settings=UPKEEP,
         )
@@ -254,8 +256,13 @@ CASES = [
     ),
     Case("carry.worn", {"run_ids": texts(ids_of(HANDED))}, settings=UPKEEP),
     Case("carry.unsent", {"run_ids": texts(ids_of(HANDED)), "after": 1}, settings=UPKEEP),
-    Case("carry.bring_back", HOME, settings=UPKEEP),
-    Case("carry.send_away", HOME | {"lanes": texts(["carried"] * 2)}, 5 * BATCH, UPKEEP),
+    Case("carry.bring_back", HOME, 2 * BATCH, UPKEEP),  # Runs and their marks.
+    Case(
+        "carry.send_away",
+        HOME | {"lanes": texts(["carried"] * 2), "queues": BATCH},
+        2 * BATCH,  # Those that it looks at, and those that it moves.
+        UPKEEP,
+    ),
     Case("carry.resume", {"queue": "default"}, 2 * BATCH, UPKEEP),
     Case(
         "schedules.due",
@@ -320,7 +327,7 @@ CASES = [
     *(
         Case(f"prune.{name}", OLD | {"after": 0}, rows, UPKEEP)
         for name, rows in [
-            ("drop_runs", 3 * BATCH),
+            ("drop_runs", 2 * BATCH),  # With attempts, log lines and tags.
             ("drop_keys", BATCH),
             ("drop_firings", BATCH),
             ("drop_events", BATCH),
@@ -333,22 +340,21 @@ CASES = [
     ),
 ]
 
-_OF_CALLERS = {
-    "enqueue.enqueue_in_callers_transaction",
-    "journal.holds",
-    "journal.progress",
-    "steps.end",
-    "steps.holds",
-    "steps.one",
-    "steps.send_and_hint",
-}
-IN_CALLERS_SESSIONS = [
-    *(case._replace(settings={}) for case in CASES if case.name in _OF_CALLERS),
-    # Before these, such a session is told to go by indexes.
-    Case("settle.finish", endings(1), 2, {"enable_seqscan": "off"}),
-    Case("settle.requeue", requeues(1), 2, {"enable_seqscan": "off"}),
-    Case("settle.recorded", claims(1), 1, {"enable_seqscan": "off"}),
+_OF_CALLERS = {"enqueue.enqueue_in_callers_transaction", "steps.send", "steps.send_and_hint"}
+_OF_BODIES = {"journal.holds", "journal.progress", "steps.end", "steps.holds", "steps.one"}
+_BY_BODIES_ENDS = {"steps.is_wait_satisfied", "steps.lock_waits"}
+_AT_THE_END = {"enable_seqscan": "off"}
+"""Before these, such a session is told to go by indexes."""
+
+IN_CALLERS_SESSIONS = [case._replace(settings={}) for case in CASES if case.name in _OF_CALLERS]
+"""What is done in the session of a caller, whose driver may prepare it."""
+IN_BODIES_SESSIONS = [
+    *(case._replace(settings={}) for case in CASES if case.name in _OF_BODIES),
+    *(case._replace(settings=_AT_THE_END) for case in CASES if case.name in _BY_BODIES_ENDS),
+    Case("settle.finish", endings(1), 2, _AT_THE_END),  # A run and its key.
+    Case("settle.requeue", requeues(1), 2, _AT_THE_END),  # A run and its attempt.
+    Case("settle.recorded", claims(1), 1, _AT_THE_END),
 ]
-"""What is also done for one run in the session of a body or of a caller, by its settings."""
+"""What is done for one run in the session of a body, where no plan is kept."""
 IN_BORROWED_SESSIONS = [case._replace(settings=BY_INDEX) for case in CASES]
-"""A store that borrows a connection of Django does all of it there."""
+"""A store that borrows a connection of Django does all of it there, and keeps no plan either."""

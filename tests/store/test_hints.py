@@ -5,14 +5,14 @@ import json
 import pytest
 
 from duly.clock import new_id
-from duly.core.limiting import limited
+from duly.core.concurrency_limits import limited_lane
 from duly.store.hints import (
     MOST_CHARACTERS,
     MOST_PLACES,
+    ClaimNotice,
     Hint,
-    Message,
-    Place,
-    Taken,
+    HintMessage,
+    HintPlace,
     decode,
     encode,
     hints_of,
@@ -21,24 +21,24 @@ from duly.store.hints import (
 )
 from duly.store.ops import Enqueue
 
-MAIL = Place("mail", "thread", "send")
+MAIL = HintPlace("mail", "thread", "send")
 
 
-def enqueue(place: Place = MAIL, **options: int) -> Enqueue:
+def enqueue(place: HintPlace = MAIL, **options: int) -> Enqueue:
     return Enqueue(new_id(), place.task, place.queue, place.lane, 0, "[]", **options)
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        [Hint("h1", MAIL, 7, ("w1", "w2")), Hint("h2", Place("ünïcode", "loop", "t"))],
+        [Hint("h1", MAIL, 7, ("w1", "w2")), Hint("h2", HintPlace("ünïcode", "loop", "t"))],
         [],
-        Taken(("h1", "h2"), "w1", ("w2",)),
+        ClaimNotice(("h1", "h2"), "w1", ("w2",)),
     ],
 )
-def test_a_message_is_read_as_it_was_written(said: list[Hint] | Taken) -> None:
-    assert decode(encode(said)) == Message(said)
-    assert decode(encode(said, "p1")) == Message(said, "p1")
+def test_a_message_is_read_as_it_was_written(said: list[Hint] | ClaimNotice) -> None:
+    assert decode(encode(said)) == HintMessage(said)
+    assert decode(encode(said, "p1")) == HintMessage(said, "p1")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_a_field_that_is_not_known_is_ignored() -> None:
     fields = json.loads(encode([hint]))
     fields["ready"][0]["due"] = fields["sent"] = 5
 
-    assert decode(json.dumps(fields)) == Message([hint])
+    assert decode(json.dumps(fields)) == HintMessage([hint])
 
 
 def test_hints_name_the_places_of_runs_that_are_due() -> None:
-    slot = MAIL._replace(lane=limited("thread", "send", "key"))
+    slot = MAIL._replace(lane=limited_lane("thread", "send", "key"))
 
     hints = hints_of([enqueue(), enqueue(), enqueue(slot)])
 
@@ -108,19 +108,19 @@ def test_hints_about_runs_in_many_places_name_none() -> None:
 
 
 def test_a_text_stays_short_enough_for_the_server() -> None:
-    places = [Place("q" * 255, "thread", f"{n}" * 255) for n in range(MOST_PLACES)]
+    places = [HintPlace("q" * 255, "thread", f"{n}" * 255) for n in range(MOST_PLACES)]
     workers = tuple(f"{n:036}" for n in range(1000))
 
     for said in (
         [new_hint(place) for place in places],
         [new_hint(MAIL, busy=workers)],
-        Taken(tuple(worker[:12] for worker in workers), "w", workers),
+        ClaimNotice(tuple(worker[:12] for worker in workers), "w", workers),
     ):
         text = encode(said)
         message = decode(text)
         assert len(text) <= MOST_CHARACTERS
         assert message is not None
-        assert isinstance(message.said, Taken) == isinstance(said, Taken)
+        assert isinstance(message.said, ClaimNotice) == isinstance(said, ClaimNotice)
 
 
 def test_two_hints_about_one_place_become_one_with_a_name_of_its_own() -> None:

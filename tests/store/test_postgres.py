@@ -12,10 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import converse
-from duly.core.limiting import limited, range_of
+from duly.connections import execute_dialogue
+from duly.core.concurrency_limits import limited_lane, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
-from duly.store.opening import open_store
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import held_names
 from duly.store.postgres.claim import SQL as CLAIM
@@ -23,8 +22,9 @@ from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
-from duly.store.postgres.wakeup import Hints
+from duly.store.postgres.wakeup import PostgresHints
 from duly.store.step_ops import SendEvent
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     LANE,
     OTHER_WORKER,
@@ -46,12 +46,7 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-from tests.store.postgres_verbs import (
-    PLACE,
-    InBackground,
-    claim_without_commit,
-    wait_for_a_lock,
-)
+from tests.store.postgres_verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
 
 # -- rule 5: claim and recover cannot pass each other --
 
@@ -135,7 +130,7 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
     """Enqueue on a connection of the caller's."""
-    return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
+    return execute_dialogue(connection, partial(store.enqueue_on_connection, op), store.wake)
 
 
 def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):
@@ -212,7 +207,9 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
 
 def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
     enqueue_in(connection, store, order(key="invoice-7"))
-    converse(connection, partial(store.send_elsewhere, SendEvent("paid", "1")), store.wake)
+    execute_dialogue(
+        connection, partial(store.send_on_connection, SendEvent("paid", "1")), store.wake
+    )
     for act in (order(key="invoice-7"), SendEvent("paid", "1")):
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
@@ -271,7 +268,7 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
 def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
     enqueue_one(store)
     hints = store._here().writers.hints
-    monkeypatch.setattr(hints, "may_ride", lambda: True)
+    monkeypatch.setattr(hints, "may_piggyback", lambda: True)
     texts = ENQUEUE._texts | {"ready_one_and_hint": "SELECT no_such_function()"}
     monkeypatch.setattr(ENQUEUE, "_texts", texts)
 
@@ -279,32 +276,32 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
 
     assert state_of(store, run_id) == "queued"
     monkeypatch.undo()
-    assert not hints.may_ride()
+    assert not hints.may_piggyback()
 
 
 def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):
-    hints = Hints(store._address)
+    hints = PostgresHints(store._address)
 
-    hints.rode(0.05)
-    assert not hints.may_ride()
-    hints.went_alone(0.04)
-    assert hints.may_ride()
+    hints.note_piggybacked(0.05)
+    assert not hints.may_piggyback()
+    hints.note_plain_insert(0.04)
+    assert hints.may_piggyback()
     for _ in range(50):
-        hints.rode(0.1)
-    assert hints.may_ride()
+        hints.note_piggybacked(0.1)
+    assert hints.may_piggyback()
 
 
 def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(store):
-    hints = Hints(store._address)
-    hints.went_alone(0.002)
-    hints.rode(0.02)
-    assert hints.may_ride()
+    hints = PostgresHints(store._address)
+    hints.note_plain_insert(0.002)
+    hints.note_piggybacked(0.02)
+    assert hints.may_piggyback()
 
-    hints.rode(0.02)
-    hints.rode(0.02)
-    hints.went_alone(0.002)
+    hints.note_piggybacked(0.02)
+    hints.note_piggybacked(0.02)
+    hints.note_plain_insert(0.002)
 
-    assert not hints.may_ride()
+    assert not hints.may_piggyback()
 
 
 def test_a_statement_that_failed_while_it_was_prepared_does_not_spoil_the_next(store):
@@ -364,7 +361,7 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
 
 
 def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connection):
-    lane = limited(LANE, TASK)
+    lane = limited_lane(LANE, TASK)
     name, _ = range_of(lane)
     statements = {
         "limited_lanes": {"after": "", "most": 100},

@@ -8,20 +8,13 @@ import psycopg
 import pytest
 
 from duly import faultpoints
-from duly.callers import converse
+from duly.connections import execute_dialogue
 from duly.errors import StoreBusy
 from duly.store.lock_ops import AcquireLock
-from duly.store.opening import open_store
 from duly.store.ops import PauseQueue, Settled
-from duly.store.postgres import writers
-from tests.store.conformance.verbs import (
-    enqueue_and_claim,
-    fail,
-    key,
-    order,
-    redrive,
-    register,
-)
+from duly.store.postgres import write_paths
+from duly.store.store_factory import open_store
+from tests.store.conformance.verbs import enqueue_and_claim, fail, key, order, redrive, register
 from tests.store.postgres_verbs import InBackground
 
 pytestmark = pytest.mark.stores("postgres")
@@ -31,7 +24,7 @@ SOON = 30.0
 @pytest.fixture
 def store(store_url: str, monkeypatch: pytest.MonkeyPatch):
     """A store whose writes wait for locks for a moment only."""
-    monkeypatch.setattr(writers, "UPKEEP", {**writers.UPKEEP, "lock_timeout": "200ms"})
+    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "200ms"})
     store = open_store(store_url)
     yield store
     store.close()
@@ -83,11 +76,11 @@ def test_a_retry_whose_key_is_being_taken_soon_gives_way_to_others(
     register(store)
     failed = enqueue_and_claim(store, key=key("k", active_only=True))
     assert fail(store, failed) is Settled.DONE
-    monkeypatch.setattr(writers, "UPKEEP", {**writers.UPKEEP, "lock_timeout": "10min"})
+    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "10min"})
 
     with closing(open_store(store_url)) as patient, psycopg.connect(store_url) as caller:
         wanted = order(key=key("k", active_only=True))
-        converse(caller, partial(patient.enqueue_elsewhere, wanted), patient.wake)
+        execute_dialogue(caller, partial(patient.enqueue_on_connection, wanted), patient.wake)
         retrying = InBackground(lambda: redrive(patient, failed.run_id))
         with pytest.raises(StoreBusy):
             retrying.answer()

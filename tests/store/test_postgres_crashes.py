@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.opening import open_store
 from duly.store.ops import PauseQueue
-from duly.store.postgres.connection import Session
+from duly.store.postgres.connection import PostgresSession
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresServer
 from tests.store.conformance.verbs import order, register
 
@@ -33,10 +33,10 @@ def crash_before_commit(url: str, private_postgres: PostgresServer, monkeypatch)
     """The server crashes before it receives the next COMMIT; others write before we are back."""
     with psycopg.connect(url, autocommit=True) as another:
         another.execute("CREATE TABLE others (id integer)")
-    commit_now = Session.commit_now
+    commit_now = PostgresSession.commit_now
 
-    def crash(session: Session) -> None:
-        monkeypatch.setattr(Session, "commit_now", commit_now)
+    def crash(session: PostgresSession) -> None:
+        monkeypatch.setattr(PostgresSession, "commit_now", commit_now)
         private_postgres.kill9()
         private_postgres.start()
         with psycopg.connect(url, autocommit=True) as another:
@@ -44,7 +44,7 @@ def crash_before_commit(url: str, private_postgres: PostgresServer, monkeypatch)
                 another.execute("INSERT INTO others VALUES (%s)", (number,))
         commit_now(session)
 
-    monkeypatch.setattr(Session, "commit_now", crash)
+    monkeypatch.setattr(PostgresSession, "commit_now", crash)
 
 
 def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, crash_before_commit):

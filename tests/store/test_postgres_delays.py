@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import converse
+from duly.connections import execute_dialogue
 from duly.store.ops import Settled
 from tests.integrations.proving import SCALE, keep
 from tests.store.conformance.verbs import claim, enqueue_one, order, succeed
@@ -59,12 +59,14 @@ def test_a_caller_who_sits_in_a_transaction_with_a_key_delays_no_verb(url, store
         return answer
 
     theirs = order(key="theirs")
-    assert converse(connection, partial(store.enqueue_elsewhere, theirs), store.wake) == (
+    assert execute_dialogue(
+        connection, partial(store.enqueue_on_connection, theirs), store.wake
+    ) == (
         theirs.run_id,
         True,
         False,
     )
-    converse(connection, partial(store.enqueue_elsewhere, order()), store.wake)
+    execute_dialogue(connection, partial(store.enqueue_on_connection, order()), store.wake)
     with counting_waits(url) as waits:
         until = time.monotonic() + SITS_SECONDS
         while time.monotonic() < until:

@@ -11,17 +11,17 @@ import psycopg
 import pytest
 
 from duly.limits import TRANSACTION_BYTES, WATCHERS
-from duly.runtime.recovery import judge_unknown
-from duly.runtime.upkeep import Ticks
-from duly.store.carry_ops import Relane
-from duly.store.duties import Turn
-from duly.store.opening import open_store
-from duly.store.ops import FoldTallies, Prune, RecoverOrphans, Tick
-from duly.store.postgres.connection import Session
+from duly.store.carrier_ops import RerouteRuns
+from duly.store.duties import DutyTurn
+from duly.store.ops import Prune, RecoverOrphans, RollUpCounts, Tick
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.maintenance import TICK
 from duly.store.postgres.session_settings import UPKEEP
-from duly.store.postgres.upkeep import TICK
 from duly.store.statements import load
 from duly.store.step_ops import RecheckWaits
+from duly.store.store_factory import open_store
+from duly.worker.services.maintenance import TickPolicy
+from duly.worker.services.recovery import judge_unknown
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_TASK,
@@ -39,13 +39,13 @@ from tests.store.conformance.verbs import (
 from tests.store.postgres_plans import Server
 
 MINUTE = 60.0
-TURN = Turn("duty", MINUTE)
+TURN = DutyTurn("duty", MINUTE)
 DUTIES = [
     Tick(100),
     Prune(1, 100),
-    FoldTallies(100),
+    RollUpCounts(100),
     RecheckWaits("", 100),
-    Relane(100),
+    RerouteRuns(100),
     RecoverOrphans(judge_unknown, 100),
 ]
 MANY = 1000
@@ -116,31 +116,31 @@ class TestTurns:
     def test_two_workers_never_do_it_at_the_same_time(self, store, connection):
         hold(connection, "tick")
 
-        (with_interval,) = store.apply([Tick(100, Turn("tick", MINUTE))])
-        (without,) = store.apply([Tick(100, Turn("tick"))])
-        (another,) = store.apply([Tick(100, Turn("another"))])
+        (with_interval,) = store.apply([Tick(100, DutyTurn("tick", MINUTE))])
+        (without,) = store.apply([Tick(100, DutyTurn("tick"))])
+        (another,) = store.apply([Tick(100, DutyTurn("another"))])
 
         assert (with_interval, without) == (None, None)
         assert another is not None
 
     def test_nothing_is_noted_of_a_duty_that_failed(self, store, other, monkeypatch):
         op = Prune(1, 100, turn=TURN)
-        execute = Session.execute
+        execute = PostgresSession.execute
 
-        def fail(session: Session, sql: Any, *args: Any, **options: Any) -> Any:
+        def fail(session: PostgresSession, sql: Any, *args: Any, **options: Any) -> Any:
             if "duly_marks" in str(sql) or "duly_acts" in str(sql):
                 raise psycopg.errors.InternalError_("struck")
             return execute(session, sql, *args, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Session, "execute", fail)
+            patch.setattr(PostgresSession, "execute", fail)
             with pytest.raises(Exception, match="struck"):
                 store.apply([op])
 
         assert other.apply([op])[0] is not None
 
     def test_when_the_holder_is_killed_the_next_who_asks_does_it(self, url, store, connection):
-        op = Tick(100, Turn("tick", 0.1))
+        op = Tick(100, DutyTurn("tick", 0.1))
         hold(connection, "tick")
         assert store.apply([op]) == [None]
 
@@ -154,7 +154,7 @@ class TestTurns:
         run_id = enqueue_one(store, delay_seconds=0.001)
         wait_until(lambda: store.peek().next_due_in <= 0, seconds=TIMEOUT, what="it is due")
         hold(connection, "tick")
-        ticks = Ticks(store)
+        ticks = TickPolicy(store)
         ticks.look(99.0, due=False, stuck=True, parked=False)  # As a new worker does.
         store.apply([Tick(0)])
         late = enqueue_one(store, delay_seconds=0.001)
@@ -171,10 +171,10 @@ class TestTurns:
         (run_id,) = enqueue_many(store, 1, task="shop:new")
         tick(store)
         assert run_of(store, run_id).parked == "unregistered"
-        store.apply([Tick(100, Turn("tick", MINUTE))])
+        store.apply([Tick(100, DutyTurn("tick", MINUTE))])
 
         register(other, "new", tasks=("shop:new",))
-        Ticks(other).look(100.0, due=False, stuck=False, parked=True)
+        TickPolicy(other).look(100.0, due=False, stuck=False, parked=True)
 
         assert run_of(store, run_id).parked is None
 
@@ -201,7 +201,8 @@ class TestManyWorkers:
                 stem, short = name.split(".")
                 sql = load("duly.store.postgres", stem)[short]
                 sql = sql.replace("$1::float8", "6.25::float8").replace("$2::integer", "8")
-                found[name] = server.blocks(sql, {"limit": 100, "bytes": TRANSACTION_BYTES})
+                place = {"limit": 100, "queues": 100, "bytes": TRANSACTION_BYTES}
+                found[name] = server.blocks(sql, place)
         return found
 
     def test_a_tick_reads_as_much_with_a_thousand_workers_as_with_ten(self, server):
@@ -245,7 +246,7 @@ class TestWatchers:
     LATELY = 6.25
 
     def watchers(self, store: Any, workers: int) -> list[str]:
-        pulse = store.pulse()
+        pulse = store.heartbeats()
         with psycopg.connect(store.url) as connection:
             names = connection.execute("SELECT id FROM duly_workers ORDER BY id").fetchall()
         assert len(names) == workers
@@ -284,7 +285,7 @@ class TestWatchers:
 
         with psycopg.connect(store.url) as reading:
             names = [name for (name,) in reading.execute("SELECT id FROM duly_workers")]
-        store.pulse().beat(names)
+        store.heartbeats().beat(names)
 
         assert len(self.watchers(store, 30)) == WATCHERS
 
@@ -293,7 +294,7 @@ class TestWatchers:
         connection.execute("UPDATE duly_workers SET lease_seconds = 99 WHERE id = md5('7')")
         connection.commit()
 
-        leases = {seen.lease for seen in store.pulse().read().values()}
+        leases = {seen.lease for seen in store.heartbeats().read().values()}
 
         assert leases == {15.0, 99.0}
 
@@ -310,14 +311,14 @@ class TestRechecks:
             for name in ("counted", "pending", "wake", "note_rechecked", "rouse_waiting")
         }
         sent: list[str] = []
-        execute = Session.execute
+        execute = PostgresSession.execute
 
-        def note(session: Session, sql: Any, *args: Any, **options: Any) -> Any:
+        def note(session: PostgresSession, sql: Any, *args: Any, **options: Any) -> Any:
             if sql in names:
                 sent.append(names[sql])
             return execute(session, sql, *args, **options)
 
-        monkeypatch.setattr(Session, "execute", note)
+        monkeypatch.setattr(PostgresSession, "execute", note)
         return sent
 
     def add_waits(self, connection: psycopg.Connection[Any], count: int) -> None:
@@ -333,7 +334,7 @@ class TestRechecks:
 
     def recheck(self, store: Any, limit: int) -> int:
         """Look at all waits as a worker does; return how many go on."""
-        roused, op = 0, RecheckWaits("", limit, Turn("recheck", 0.000_001))
+        roused, op = 0, RecheckWaits("", limit, DutyTurn("recheck", 0.000_001))
         while True:
             (found,) = store.apply([op])
             roused += found.roused
@@ -384,7 +385,7 @@ class TestRechecks:
 
     def test_a_look_that_broke_off_does_not_count(self, store, connection, looks):
         self.add_waits(connection, 10)
-        (found,) = store.apply([RecheckWaits("", 5, Turn("recheck", 0.000_001))])
+        (found,) = store.apply([RecheckWaits("", 5, DutyTurn("recheck", 0.000_001))])
         assert found.after
         looks.clear()
 

@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
 from duly.store.admin_ops import LimitQueue
-from duly.store.opening import open_store
 from duly.store.ops import ClaimRuns, Want
 from duly.store.postgres import floors
-from duly.store.postgres.limited import SQL as CLAIM
+from duly.store.postgres.limited_claims import SQL as CLAIM
+from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -129,8 +129,8 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
     url, monkeypatch, postgres_kind, kind
 ):
     monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
-    lane = LANE if kind == "queue" else limited(LANE, TASK)
-    limits = Limits({TASK: 2})
+    lane = LANE if kind == "queue" else limited_lane(LANE, TASK)
+    limits = ClaimLimits({TASK: 2})
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
         if kind == "queue":
@@ -152,7 +152,7 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
 
 
 def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(url, postgres_kind):
-    lane, limits = limited(LANE, TASK), Limits({TASK: 2})
+    lane, limits = limited_lane(LANE, TASK), ClaimLimits({TASK: 2})
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
         enqueue_many(store, 1, lane=lane)
@@ -173,10 +173,10 @@ def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(ur
 
 def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
     server.connection.execute(
-        "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"  # noqa: S608
-        " SELECT gen_random_uuid(), task, queue || n, lane, 0, now(), now(), ''"
-        f" FROM duly_runs, generate_series(1, {QUEUES // BATCH}) AS n"
-        f" WHERE lane IN ('{LANE}', 'other')"
+        "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments)"
+        " SELECT gen_random_uuid(), %s, 'queue ' || n, lane, 0, now(), now(), ''"
+        " FROM generate_series(1, %s) AS n, unnest(%s::text[]) AS lane",
+        [TASK, QUEUES, [LANE, "other"]],
     )
 
     assert dear(server, CLAIMS - {"claim.take_limited"}) == []
@@ -199,7 +199,7 @@ def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
 # -- verbs --
 
 
-def take(store: Any, limits: Limits) -> list[Claim]:
+def take(store: Any, limits: ClaimLimits) -> list[Claim]:
     """Claim up to ten runs under these limits."""
     return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits)])[0]
 

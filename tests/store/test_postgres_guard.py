@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from duly.store.guard_ops import AcquireKey, FailKey, ForgetKey, Guarded
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import SECOND
 from tests.store.postgres_verbs import InBackground, wait_for_a_lock
 

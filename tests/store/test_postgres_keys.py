@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from duly import faultpoints
-from duly.callers import converse
-from duly.store.opening import open_store
+from duly.connections import execute_dialogue
 from duly.store.ops import Accepted, Enqueue, Key, ResetKey, Settled
+from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_TASK,
@@ -80,7 +80,7 @@ def in_a_callers_transaction(url: str, op: Enqueue, *, autocommit: bool = False)
         closing(open_store(url)) as store,
         psycopg.connect(url, autocommit=autocommit) as connection,
     ):
-        return converse(connection, partial(store.enqueue_elsewhere, op), store.wake)
+        return execute_dialogue(connection, partial(store.enqueue_on_connection, op), store.wake)
 
 
 def on_a_connection_that_commits_by_itself(url: str, op: Enqueue) -> Accepted:
@@ -249,12 +249,12 @@ def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
     if is_expired:
         succeed(store, enqueue_and_claim(store, key=wanted))
     with psycopg.connect(url) as waiting:
-        first = converse(
-            connection, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+        first = execute_dialogue(
+            connection, partial(store.enqueue_on_connection, order(key=wanted)), store.wake
         )
         asking = InBackground(
-            lambda: converse(
-                waiting, partial(store.enqueue_elsewhere, order(key=wanted)), store.wake
+            lambda: execute_dialogue(
+                waiting, partial(store.enqueue_on_connection, order(key=wanted)), store.wake
             )
         )
         wait_for_a_lock(url, what="the second caller to wait for the key")
@@ -324,7 +324,9 @@ def test_a_batch_with_keys_takes_no_lock_per_key(store, watcher, other_names: tu
 
 def test_a_callers_transaction_with_keys_takes_no_lock_per_key(store, connection, watcher):
     for number in range(200):
-        converse(connection, partial(store.enqueue_elsewhere, order(key=f"k{number}")), store.wake)
+        execute_dialogue(
+            connection, partial(store.enqueue_on_connection, order(key=f"k{number}")), store.wake
+        )
 
     held = watcher.execute(_LOCKS).fetchone()[0]
     connection.commit()

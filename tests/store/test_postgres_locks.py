@@ -4,9 +4,9 @@ from contextlib import closing
 from typing import Any
 
 from duly.store.lock_ops import AcquireLock, RenewLock
-from duly.store.opening import open_store
 from duly.store.ops import PauseQueue
 from duly.store.postgres.locks import acquire
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import ACTOR, SECOND
 from tests.store.postgres_verbs import InBackground, wait_for_a_lock
 

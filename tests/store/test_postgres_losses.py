@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.opening import open_store
 from duly.store.ops import AddLogs, Settled
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
     another_try,
@@ -171,7 +171,7 @@ def hang_up(*sides: socket.socket) -> None:
 @pytest.fixture(autouse=True)
 def _patience_with_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a backend may need longer than usual to end."""
-    monkeypatch.setattr("duly.store.postgres.line.OLD_SESSION_SECONDS", 30.0)
+    monkeypatch.setattr("duly.store.postgres.reconnecting_connection.OLD_SESSION_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(
     store, reader, proxy, monkeypatch
 ):
     # Both times the same statement, so that it is prepared when its answer is cut.
-    monkeypatch.setattr(store._here().writers.hints, "may_ride", lambda: False)
+    monkeypatch.setattr(store._here().writers.hints, "may_piggyback", lambda: False)
     enqueue_and_claim(store)
 
     def work_it_off():
@@ -339,7 +339,7 @@ def test_acts_of_operators_are_done_and_recorded_once(store, reader, sweep):
         assert redrive(store, dead).done
         assert cancel(store, queued) == "cancelled"
         assert run_of(reader, dead).generation == 2
-        assert [len(reader.list_acts(run_id, 10)) for run_id in run_ids] == [1, 1]
+        assert [len(reader.list_audit_entries(run_id, 10)) for run_id in run_ids] == [1, 1]
 
     assert sweep(arrange, act) >= 5
 
@@ -376,7 +376,7 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
         return enqueue_and_claim(store)
 
     def act(held):
-        section = store.section()
+        section = store.task_transaction()
         try:
             section.connection.execute("INSERT INTO ledger VALUES (%s)", [held.run_id])
             done = section.settle_and_commit(success(held))

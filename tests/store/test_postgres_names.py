@@ -34,6 +34,26 @@ def test_every_call_of_a_function_names_its_schema(url, postgres_kind):
     assert unnamed == {}
 
 
+def test_no_function_looks_its_names_up_by_the_search_path_of_its_caller(store, connection):
+    """A body of standard SQL is bound when it is created; one of PL/pgSQL whenever it runs.
+
+    With a search path of its own, a function in SQL could not be inlined.
+    """
+    found = connection.execute(
+        """
+        SELECT proname, lanname, prosqlbody IS NOT NULL, proconfig, pronamespace::regnamespace::text
+          FROM pg_proc JOIN pg_language ON pg_language.oid = prolang
+         WHERE proname LIKE 'duly\\_%'
+        """
+    ).fetchall()
+
+    assert {language for _, language, *_ in found} == {"sql", "plpgsql"}
+    for name, language, is_bound, settings, schema in found:
+        paths = [setting for setting in settings or () if setting.startswith("search_path=")]
+        wanted = [f"search_path={schema}, pg_temp"] if language == "plpgsql" else []
+        assert (name, is_bound, paths) == (name, language == "sql", wanted)
+
+
 def calls_of(text: str) -> set[str]:
     """Return the functions that a file calls without a schema."""
     return set(_CALL.findall(_COMMENT_OR_TEXT.sub("''", text)))

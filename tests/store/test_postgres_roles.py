@@ -8,9 +8,13 @@ import psycopg
 import pytest
 
 from duly import Duly
-from duly.errors import StoreRefused
-from duly.store.opening import open_store
+from duly.errors import QueueFull, StoreRefused
+from duly.guard import Guard
+from duly.store.ops import EnqueueAgain
+from duly.store.store_factory import open_store
 from tests.docs.pages import DOCS, blocks
+from tests.store.conformance.verbs import order
+from tests.store.postgres_verbs import InBackground, wait_for_a_lock
 
 CREATE, GRANT = [
     block.text for block in blocks(DOCS / "how-to/deploying.md") if block.kind == "sql"
@@ -74,6 +78,52 @@ def test_an_enqueuer_enqueues_and_a_worker_runs_it(address_of):
         assert states == ["succeeded", "succeeded", "succeeded", "queued", "succeeded"]
 
 
+def test_an_enqueuer_is_told_that_a_queue_is_full(address_of):
+    with (
+        closing(app_of(address_of("duly_enqueuer"))) as web,
+        closing(app_of(address_of("duly_worker"))) as back,
+    ):
+        back.queues.limit("default", max_size=1)
+        enqueue(web)
+
+        with pytest.raises(QueueFull):
+            enqueue(web)
+
+
+def test_an_enqueuer_sends_again_what_may_have_been_lost(address_of):
+    again = EnqueueAgain(*order())
+    with closing(app_of(address_of("duly_enqueuer"))) as web:
+        accepted = [web.store.apply([again]) for _ in range(2)]
+
+        assert accepted[0] == accepted[1]
+        with psycopg.connect(address_of("duly_worker")) as connection:
+            ids = connection.execute("SELECT id::text FROM duly_runs").fetchall()
+    assert ids == [(again.run_id,)]
+
+
+def test_an_enqueuer_gives_up_a_key_that_another_one_takes_meanwhile(url, address_of):
+    with (
+        closing(app_of(address_of("duly_enqueuer"))) as web,
+        closing(app_of(address_of("duly_enqueuer"))) as other,
+        psycopg.connect(address_of("duly_enqueuer")) as connection,
+    ):
+        first = enqueue(other, connection=connection, key="order 3")
+        second = InBackground(lambda: enqueue(web, key="order 3"))
+        wait_for_a_lock(url, what="the second one waits for the first one's transaction")
+        connection.commit()
+
+        assert second.answer().id == first.id
+
+
+def test_a_worker_guards_keys(address_of):
+    with closing(Guard(address_of("duly_worker"))) as guard:
+        with guard.once("payment 1") as claim:
+            claim.done("paid")
+
+        with guard.once("payment 1") as claim:
+            assert (claim.first, claim.result) == (False, "paid")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -106,6 +156,7 @@ def test_a_viewer_sees_which_runs_there_are_and_cannot_enqueue(address_of):
 
         with psycopg.connect(address_of("duly_viewer")) as connection:
             rows = connection.execute("SELECT task, state FROM duly_every_run").fetchall()
+            connection.execute("SELECT * FROM duly_queues CROSS JOIN duly_workers")
         with pytest.raises(StoreRefused, match="permission denied"):
             enqueue(viewer)
 

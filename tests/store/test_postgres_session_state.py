@@ -5,8 +5,8 @@ import uuid
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
 from duly.store.ops import Settled
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_and_claim, register, success
 
 pytestmark = [pytest.mark.stores("postgres"), pytest.mark.pgbouncer]
@@ -51,11 +51,11 @@ def leave_state(connection, role: str) -> None:
 
 @pytest.mark.parametrize("ending", ["committed", "rolled back", "failed"])
 def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, ending):
-    first = store.section()
+    first = store.task_transaction()
     before = first.connection.execute(STATE).fetchone()
     first.rollback()
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     leave_state(section.connection, role)
 
     if ending == "committed":
@@ -67,7 +67,7 @@ def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, end
         section.rollback()
 
     for _ in range(3):
-        following = store.section()
+        following = store.task_transaction()
         assert following.connection.execute(STATE).fetchone() == before
         following.rollback()
 
@@ -77,7 +77,7 @@ def test_what_the_driver_has_prepared_outlives_a_body(store):
         pytest.skip("nothing is prepared behind a pooler")
     counts = []
     for _ in range(8):
-        section = store.section()
+        section = store.task_transaction()
         counts.append(
             section.connection.execute(
                 "SELECT count(*)::int FROM pg_prepared_statements WHERE NOT from_sql", prepare=True
@@ -101,7 +101,7 @@ def test_the_end_of_a_body_is_recorded_whatever_path_or_role_it_has_chosen(
     store, powerless, setting
 ):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute(setting.format(powerless=powerless))
 
     assert section.settle_and_commit(success(held)) is Settled.DONE

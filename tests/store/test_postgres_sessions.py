@@ -11,18 +11,18 @@ import pytest
 
 from duly import faultpoints
 from duly.errors import AttemptTimedOut, ReadTooSlow, StoreUnavailable
-from duly.store.bounded import within
-from duly.store.opening import open_store
 from duly.store.ops import AddLogs, HandBackUnknown, Settled
 from duly.store.postgres import connection as connection_module
-from duly.store.postgres import pulse, sweep
+from duly.store.postgres import heartbeats, vacuum
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.connection import connect
-from duly.store.postgres.lending import Sessions
-from duly.store.postgres.section import PostgresSection
+from duly.store.postgres.pool import ConnectionPool
 from duly.store.postgres.session_settings import FROZEN, HOT
 from duly.store.postgres.store import READERS
+from duly.store.postgres.task_transaction import PostgresTaskTransaction
+from duly.store.read_deadline import limit_read_time
+from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -45,12 +45,7 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-from tests.store.postgres_verbs import (
-    PLACE,
-    InBackground,
-    claim_without_commit,
-    wait_for_a_lock,
-)
+from tests.store.postgres_verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
 
 
 @contextmanager
@@ -75,7 +70,7 @@ def terminate_all(connection: psycopg.Connection[Any]) -> None:
 
 def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
     open_store(url).close()  # Which sets up an empty one.
-    session = connection_module.Session
+    session = connection_module.PostgresSession
     made = []
 
     def counted(*args: Any, **options: Any) -> Any:
@@ -94,7 +89,7 @@ def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
 def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
     keyed = enqueue_one(store, key="k")
     held = claim_one(store)
-    store.pulse().beat([WORKER])
+    store.heartbeats().beat([WORKER])
     terminate_all(connection)
 
     assert store.get_run(keyed).state == "running"
@@ -106,7 +101,7 @@ def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, conne
     assert claimed_ids(store) == [run_id]
     assert store.apply([AddLogs(run_id, 1, ((0, "info", "hello"),))]) == [True]
     assert cancel(store, run_id) == "requested"
-    assert store.pulse().beat([WORKER]) == {WORKER}
+    assert store.heartbeats().beat([WORKER]) == {WORKER}
 
 
 def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, connection):
@@ -133,7 +128,7 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
         with pytest.raises(StoreUnavailable):
             enqueue_one(store)
         with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
+            store.heartbeats().beat([WORKER])
         with pytest.raises(StoreUnavailable, match="refused"):
             store.list_queues()
         woken.clear()
@@ -142,21 +137,21 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
         after = enqueue_one(store)
         assert claimed_ids(store) == [before, after]
         assert woken.wait(TIMEOUT)
-        assert store.pulse().beat([WORKER]) == {WORKER}
+        assert store.heartbeats().beat([WORKER]) == {WORKER}
         end()
 
 
 def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
-    monkeypatch.setattr(pulse, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(heartbeats, "ANSWER_SECONDS", 1)
     with closing(open_store(url)) as store:
         connection.execute("SELECT 1 FROM duly_workers FOR UPDATE")
 
         with pytest.raises(StoreUnavailable):
-            store.pulse().beat([WORKER])
+            store.heartbeats().beat([WORKER])
 
         connection.rollback()
-        assert store.pulse().beat([WORKER, OTHER_WORKER]) == {WORKER}
-        seen = store.pulse().read()
+        assert store.heartbeats().beat([WORKER, OTHER_WORKER]) == {WORKER}
+        seen = store.heartbeats().read()
         assert list(seen) == [WORKER]
         assert seen[WORKER].beats == 1
         assert 0 <= seen[WORKER].age < 60
@@ -187,7 +182,7 @@ def is_writing(url: str) -> bool:
 def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, store, monkeypatch):
     monkeypatch.setattr(connection_module, "FROZEN", "1s")
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
 
     def freeze():
         assert recover(store) == [held.run_id]
@@ -200,7 +195,7 @@ def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, s
 
 def test_a_body_may_run_a_script_in_its_transaction(store, connection):
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("CREATE TABLE one (id integer); CREATE TABLE two (id integer)")
 
     assert section.settle_and_commit(success(held)) is Settled.DONE
@@ -221,7 +216,7 @@ def test_a_body_may_take_longer_than_the_server_lets_others(store, other, limit)
     name = other.execute("SELECT current_database()").fetchone()[0]
     other.execute(f"ALTER DATABASE {name} SET {limit} = '100ms'")
     held = enqueue_and_claim(store)
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("CREATE TABLE one (id integer)")
     threading.Event().wait(0.3)
 
@@ -233,9 +228,9 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
 ):
     other.execute("CREATE TABLE account (id integer)")
     other.execute("INSERT INTO account VALUES (1)")
-    section = store.section(0.2)
+    section = store.task_transaction(0.2)
     # The timer of a process that is stopped strikes nobody.
-    monkeypatch.setattr(PostgresSection, "_expire", lambda _: None)
+    monkeypatch.setattr(PostgresTaskTransaction, "_expire", lambda _: None)
     section.connection.execute("UPDATE account SET id = 2")
 
     other.execute("SET lock_timeout = '20s'")
@@ -246,14 +241,14 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
 
 
 def test_a_timeout_while_a_section_opens_gives_its_connection_back(store, monkeypatch):
-    few = Sessions(store._address, {}, size=1, seconds=0.05)
-    section = PostgresSection(store._address, few)
+    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
+    section = PostgresTaskTransaction(store._address, few)
     with monkeypatch.context() as patch:
-        patch.setattr(connection_module.Session, "execute", _time_out)
+        patch.setattr(connection_module.PostgresSession, "execute", _time_out)
         with pytest.raises(AttemptTimedOut):
             _ = section.connection
 
-    with few.lent() as session:
+    with few.connection() as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
     few.close()
 
@@ -263,17 +258,17 @@ def _time_out(*_: object) -> None:
 
 
 def test_who_waits_too_long_for_a_connection_is_told_why(store):
-    few = Sessions(store._address, {}, size=1, seconds=0.05)
-    with few.lent(), pytest.raises(StoreUnavailable, match="in use"):
-        few.borrow()
+    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
+    with few.connection(), pytest.raises(StoreUnavailable, match="in use"):
+        few.acquire()
 
-    with few.lent() as session:
+    with few.connection() as session:
         assert session.execute("SELECT 1").fetchone() == (1,)
     few.close()
 
 
 def test_dead_rows_are_cleared_away_by_the_tick(store, connection, monkeypatch):
-    monkeypatch.setattr(sweep, "DEAD_ROWS", 10)
+    monkeypatch.setattr(vacuum, "DEAD_ROWS", 10)
     enqueue_many(store, 50)
     store.apply([success(found) for found in claim(store)])
     vacuums = "SELECT pg_stat_get_vacuum_count('duly_runs'::regclass)"
@@ -338,13 +333,13 @@ def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
 
 def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
     readers = store._here().readers
-    lent = [readers.borrow() for _ in range(READERS)]
-    timer = threading.Timer(0.3, readers.give_back, [lent[0]])
+    lent = [readers.acquire() for _ in range(READERS)]
+    timer = threading.Timer(0.3, readers.release, [lent[0]])
     timer.start()
 
-    with within(0.1), pytest.raises(ReadTooSlow):
+    with limit_read_time(0.1), pytest.raises(ReadTooSlow):
         store.get_run(UNKNOWN_RUN)
 
     timer.join()
     for loan in lent[1:]:
-        readers.give_back(loan)
+        readers.release(loan)

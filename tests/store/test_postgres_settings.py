@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
-from duly.store.opening import open_store
 from duly.store.ops import Settled
 from duly.store.postgres.address import Address
-from duly.store.postgres.columns import optional_texts, texts
-from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.arrays import optional_texts, texts
+from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.failures import translated
 from duly.store.postgres.session_settings import HOT
+from duly.store.store_factory import open_store
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import database_of
 from tests.store.conformance.verbs import (
@@ -115,7 +115,7 @@ def test_a_role_that_becomes_another_finds_out_what_became_of_a_lost_session(
         enqueue_one(other)
         line = other._here().writers._lines["enqueue"]
 
-        def hang_up(session: Session, lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
+        def hang_up(session: PostgresSession, lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
             if not lost:
                 pids.append(session.pid)
                 session.pgconn.send_query(b"SELECT pg_sleep(60)")
@@ -226,7 +226,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         plain, keyed = enqueue_one(store), enqueue_one(store, key="k")
         enqueue_many(store, 3, delay_seconds=60)
         held = claim(store)
-        section = store.section()
+        section = store.task_transaction()
         section.connection.execute("CREATE TABLE ledger (id integer)")
         done = section.settle_and_commit(success(held[0]))
 
@@ -234,7 +234,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         assert done is Settled.DONE
         assert succeed(store, held[1]) is Settled.DONE
         assert accept(store, key="k").run_id == keyed
-        assert store.pulse().beat([WORKER]) == {WORKER}
+        assert store.heartbeats().beat([WORKER]) == {WORKER}
         assert tick(store).next_due_in is not None
         assert recover(store) == []
         assert any("pooler" in notice for notice in store.notices)

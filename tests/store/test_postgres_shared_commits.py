@@ -8,9 +8,9 @@ import pytest
 from duly import faultpoints
 from duly.errors import StoreBusy
 from duly.store.lock_ops import AcquireLock, ReleaseLock
-from duly.store.opening import open_store
 from duly.store.ops import PauseQueue, Tick
-from duly.store.postgres import writers
+from duly.store.postgres import write_paths
+from duly.store.store_factory import open_store
 
 pytestmark = pytest.mark.stores("postgres")
 SOON = 30.0
@@ -19,7 +19,7 @@ SOON = 30.0
 @pytest.fixture
 def store(store_url: str, monkeypatch: pytest.MonkeyPatch):
     """A store whose writes wait for locks for a moment only."""
-    monkeypatch.setattr(writers, "UPKEEP", {**writers.UPKEEP, "lock_timeout": "200ms"})
+    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "200ms"})
     store = open_store(store_url)
     yield store
     store.close()

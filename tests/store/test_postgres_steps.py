@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.callers import converse
-from duly.store.opening import open_store
+from duly.connections import execute_dialogue
 from duly.store.ops import Cancel
 from duly.store.postgres.steps import SQL
 from duly.store.step_ops import BeginStep, RecheckWaits, SendEvent, WakeRuns
+from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.test_steps import suspend
 from tests.store.conformance.verbs import (
@@ -34,7 +34,9 @@ def wait_for_event(store: Any, name: str) -> Any:
 
 def send(connection: psycopg.Connection[Any], store: Any, name: str) -> None:
     """Send an event in a transaction of the caller's, which stays open."""
-    assert converse(connection, partial(store.send_elsewhere, SendEvent(name, "7")), store.wake)
+    assert execute_dialogue(
+        connection, partial(store.send_on_connection, SendEvent(name, "7")), store.wake
+    )
 
 
 def test_an_open_transaction_that_sent_an_event_delays_no_suspension(store, connection):
@@ -101,7 +103,7 @@ def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connect
     held = wait_for_event(store, "paid")
     place = {"ids": [held.run_id], "names": ["name"]}
     connection.execute(SQL["lock_waits"], place)
-    assert connection.execute(SQL["is_awake"], place).fetchall() == []
+    assert connection.execute(SQL["is_wait_satisfied"], place).fetchall() == []
     connection.execute(
         "INSERT INTO duly_waiting (id, task, queue, lane, priority, claim_number, created_at,"
         " due_at, arguments) SELECT id, task, queue, lane, priority, claim_number, created_at,"

@@ -1,25 +1,9 @@
 """An application of a user's, under the harness, on each database."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from duly import Duly
-from duly.testing import Harness, PostgresTestStore, SqliteTestStore
-
-
-@pytest.fixture
-def harness(store_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """The harness of an application without tasks."""
-    fresh = (
-        SqliteTestStore(tmp_path)
-        if store_kind.startswith("sqlite")
-        else PostgresTestStore(request.getfixturevalue("store_url"))
-    )
-    harness = Harness(Duly("sqlite:///never-opened.db"), fresh)
-    yield harness
-    harness.close()
+from duly.testing import Harness
 
 
 @pytest.fixture

@@ -6,19 +6,15 @@ from typing import Any, assert_type
 
 import duly
 from duly import Duly, Retry, Run, Task, current
-from duly.api.bulk import Bulk
+from duly.api.bulk_writes import BulkResult
 from duly.api.runs import Filter, Page
-from duly.core.record import (
-    AttemptRecord,
-    LogLine,
-    RunRecord,
-)
+from duly.compat.fastapi_taskflow import ManagedBackgroundTasks, TaskManager
+from duly.core.record import AttemptRecord, LogLine, RunRecord
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
-from duly.guard.letters import Ended
-from duly.integrations.taskflow import ManagedBackgroundTasks, TaskManager
-from duly.runtime.embedded import EmbeddedWorker
-from duly.store.guard_ops import GuardedKey, Letter
+from duly.guard.dead_letters import DeadLetterResult
+from duly.store.guard_ops import DeadLetterRecord, GuardedKey
+from duly.worker.embedded_worker import EmbeddedWorker
 
 app = Duly()
 
@@ -170,8 +166,8 @@ run.cancel("no need")  # type: ignore[call-arg]
 assert_type(app.runs.get("id"), Run[Any])
 assert_type(app.runs.list(state="failed", task=plain, tag="tenant=x", limit=5), Page)
 assert_type(app.runs.list(state=["failed", "queued"]).cursor, str | None)
-assert_type(app.dead.retry(which=Filter(task=plain), rate=10), Bulk)
-assert_type(app.dead.discard("id", reason="old"), Bulk)
+assert_type(app.dead.retry(which=Filter(task=plain), rate=10), BulkResult)
+assert_type(app.dead.discard("id", reason="old"), BulkResult)
 assert_type(app.reset_key(plain, "k"), bool)
 app.dead.discard("id")  # type: ignore[call-arg]
 app.runs.list("failed")  # type: ignore[call-arg]
@@ -219,9 +215,9 @@ async def guarded() -> None:
 assert_type(guard.look("key"), GuardedKey | None)
 assert_type(guard.reset("key"), bool)
 assert_type(make_key("task", (1,), {}, takes_a_function), str)
-assert_type(guard.letters.list(engine="celery"), Sequence[Letter])
-assert_type(guard.letters.replay(["id"]), Ended)
-assert_type(guard.letters.discard("id", actor="ann"), Ended)
+assert_type(guard.letters.list(engine="celery"), Sequence[DeadLetterRecord])
+assert_type(guard.letters.replay(["id"]), DeadLetterResult)
+assert_type(guard.letters.discard("id", actor="ann"), DeadLetterResult)
 guard.once(7)  # type: ignore[arg-type]
 guard.once("key", 60)  # type: ignore[call-arg]
 Guard(lease="5")  # type: ignore[arg-type]

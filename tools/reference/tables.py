@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from duly import Duly, errors, faultpoints, limits
 from duly.cli.failures import status_of
 from duly.observe.metrics import DulyCollector
-from duly.settings import PREFIX, Given, Settings
+from duly.settings import PREFIX, AppOptions, Settings
 from tools.reference import source
 
 
@@ -35,7 +35,7 @@ def settings_page() -> str:
             f"`{each.name}`",
             f"`{PREFIX}{each.name.upper()}`",
             "" if each.default in {None, ""} else f"`{_short(each.default)}`",
-            "yes" if each.name in {"url", *Given.__annotations__} else "",
+            "yes" if each.name in {"url", *AppOptions.__annotations__} else "",
             words[each.name],
         )
         for each in fields(Settings)
@@ -48,7 +48,7 @@ def settings_page() -> str:
         "default. `duly config` shows every one and where it came from. Lengths of time are "
         'seconds, or texts such as `"90s"`, `"15m"`, `"24h"` and `"7d"`. A name that does not '
         "exist is an error. `DULY_PYPROJECT` names another file than the nearest `pyproject.toml`. "
-        "See [operating](../how-to/operating.md#settings).",
+        "See [the settings](../how-to/configuration.md#settings).",
         table(("Setting", "Environment", "Default", "Keyword", "Meaning"), rows),
     )
 
@@ -110,7 +110,7 @@ def metrics_page() -> str:
     ]
     return _page(
         "Metrics",
-        "What Prometheus is told: see [the dashboard](../how-to/dashboard.md#metrics).",
+        "What Prometheus is told: see [monitoring](../how-to/monitoring.md#metrics).",
         table(("Metric", "Type", "Labels", "Meaning"), rows),
     )
 

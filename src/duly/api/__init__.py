@@ -1,1 +1,1 @@
-"""What `app.runs`, `app.dead`, `app.queues` and `app.workers` offer."""
+"""The classes of `app.runs`, `app.dead`, `app.queues`, `app.workers` and others."""

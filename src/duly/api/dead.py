@@ -1,30 +1,30 @@
-"""`app.dead`: dead letters, to look at, redrive and discard."""
+"""`app.dead`: list, retry and discard dead letters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from duly.actor import acting
-from duly.api.bulk import Bulk, Progress, apply_each
+from duly.actor import resolve_actor
+from duly.api.bulk_writes import BulkResult, Progress, apply_each
 from duly.api.runs import Filter, Page, Runs
+from duly.app_protocol import AppProtocol
 from duly.core.amounts import check_rate
-from duly.core.record import DeadGroup, RunRecord
+from duly.core.record import DeadLetterGroup, RunRecord
 from duly.core.states import DEAD
 from duly.errors import BadOption
-from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import DiscardDead, Redrive
+from duly.store.ops import DiscardDead, RetryRun
 from duly.task import Task
 
 _DEAD = tuple(sorted(DEAD))
 
 
-class Dead:
+class DeadRuns:
     """Runs that ended as failed or interrupted and wait for a person."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
         self._runs = Runs(host)
 
     def list(
@@ -50,10 +50,10 @@ class Dead:
         queue: str | None = None,
         since: datetime | None = None,
         limit: int = PAGE_DEFAULT,
-    ) -> Sequence[DeadGroup]:
+    ) -> Sequence[DeadLetterGroup]:
         """Return dead letters by task and error fingerprint, the largest group first."""
         which = Filter(None, task, queue, None, since)
-        return self._host.store.list_dead_groups(which.resolve(limit=limit, cursor=None))
+        return self._app.store.list_dead_groups(which.resolve(limit=limit, cursor=None))
 
     def retry(
         self,
@@ -64,14 +64,14 @@ class Dead:
         actor: str | None = None,
         reason: str = "",
         progress: Progress | None = None,
-    ) -> Bulk:
-        """Redrive dead letters by id or by filter, at most `rate` per second.
+    ) -> BulkResult:
+        """Retry dead letters by id or by filter, at most `rate` per second.
 
-        Each is redriven once, however many do this at the same time.
+        Each is retried once, even if several callers do this at the same time.
         """
-        who, why = acting(actor), check_reason(reason)
+        who, why = resolve_actor(actor), check_reason(reason)
 
-        def op(run: RunRecord) -> Redrive:
+        def op(run: RunRecord) -> RetryRun:
             return self._runs.redrive_of(run, who, why)._replace(states=_DEAD)
 
         return self._each(run_ids, which, op, rate=rate, progress=progress)
@@ -84,12 +84,12 @@ class Dead:
         actor: str | None = None,
         reason: str,
         progress: Progress | None = None,
-    ) -> Bulk:
+    ) -> BulkResult:
         """End dead letters as cancelled, with a reason."""
         if not reason:
             message = "discarding needs a reason; it is kept with the run"
             raise BadOption(message)
-        who, why = acting(actor), check_reason(reason)
+        who, why = resolve_actor(actor), check_reason(reason)
 
         def op(run: RunRecord) -> DiscardDead:
             return DiscardDead(run.id, who, why)
@@ -104,17 +104,17 @@ class Dead:
         self,
         run_ids: str | Sequence[str] | None,
         which: Filter | None,
-        op: Callable[[RunRecord], Redrive | DiscardDead],
+        op: Callable[[RunRecord], RetryRun | DiscardDead],
         *,
         rate: float | None,
         progress: Progress | None,
-    ) -> Bulk:
+    ) -> BulkResult:
         if (run_ids is None) == (which is None):
             message = "name dead letters either by id or by filter"
             raise BadOption(message)
         check_rate(rate)
         ops = (op(run.record) for run in self._targets(run_ids, which))
-        return apply_each(self._host.store, ops, rate=rate, progress=progress)
+        return apply_each(self._app.store, ops, rate=rate, progress=progress)
 
     def _targets(
         self, run_ids: str | Sequence[str] | None, which: Filter | None
@@ -123,7 +123,8 @@ class Dead:
             yield from self._selected(which)
         elif run_ids is not None:
             named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
-            # All are looked up before any is touched: one wrong id leaves nothing half done.
+            # All ids are looked up before any run is changed, so a wrong id leaves nothing half
+            # done.
             yield from [self._runs.get(run_id) for run_id in named]
 
     def _selected(self, which: Filter) -> Iterator[Run[Any]]:

@@ -1,29 +1,29 @@
-"""What is good and what is not about an application and its store, each with its remedy."""
+"""Checks an application and its store, and suggests a remedy for each problem."""
 
 import json
 from collections.abc import Iterable
 from datetime import timedelta
 
-from duly.api.unclaimed import leave_runs_unclaimed
+from duly.api.idle_workers import idle_worker_problems
+from duly.app_protocol import AppProtocol
 from duly.clock import MICROSECONDS, SystemClock
-from duly.core.finding import Finding, good, judged
+from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import WorkerRecord
-from duly.core.stranded import stranded
-from duly.host import Host
+from duly.core.stranded_runs import find_stranded_runs
 from duly.store.protocol import Store
 
 _SKEW_SECONDS = 1.0
 
 
-def examine(host: Host) -> list[Finding]:
-    """Look at the store, the clocks, the workers and the tasks."""
+def examine(host: AppProtocol) -> list[Diagnosis]:
+    """Return a diagnosis of the store, the clocks, the workers and the tasks."""
     store = host.store
     workers = [worker for worker in store.list_workers() if worker.state == "live"]
     return [
-        good("store", store.shown_url),
+        healthy("store", store.shown_url),
         *store.diagnose(),
         _clock_skew(store),
-        judged(
+        diagnosis_of(
             "workers",
             f"{len(workers)} live",
             bad=not workers,
@@ -34,10 +34,10 @@ def examine(host: Host) -> list[Finding]:
     ]
 
 
-def unfit(
+def health_problems(
     store: Store, *, max_age: timedelta | None, max_depth: int | None, needs_worker: bool
 ) -> list[str]:
-    """Return why a store that answers does not do its work; nothing if it does."""
+    """Return why a reachable store does not get its work done. Empty if it does."""
     now = store.now()
     problems = []
     if needs_worker:
@@ -58,13 +58,13 @@ def unfit(
     return problems
 
 
-def _clock_skew(store: Store) -> Finding:
+def _clock_skew(store: Store) -> Diagnosis:
     clock = SystemClock()
     before = clock.now()
     there = store.now()
     here = (before + clock.now()) / 2
     skew = (there - here) / MICROSECONDS
-    return judged(
+    return diagnosis_of(
         "clock",
         f"the store's is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this host's",
         bad=abs(skew) > _SKEW_SECONDS,
@@ -73,20 +73,22 @@ def _clock_skew(store: Store) -> Finding:
 
 
 def _unserved_runs(store: Store) -> list[str]:
-    return [*(each.text for each in _stranded(store)), *leave_runs_unclaimed(store)]
+    return [*(each.text for each in _stranded(store)), *idle_worker_problems(store)]
 
 
-def _stranded(store: Store) -> list[Finding]:
-    found = stranded(store.list_unregistered(), store.list_workers(), store.list_oldest_ready())
-    return [Finding("task", "warning", each.sentence, each.remedy) for each in found]
+def _stranded(store: Store) -> list[Diagnosis]:
+    found = find_stranded_runs(
+        store.list_unregistered(), store.list_workers(), store.list_oldest_ready()
+    )
+    return [Diagnosis("task", "warning", each.sentence, each.remedy) for each in found]
 
 
-def _unserved(names: Iterable[str], workers: Iterable[WorkerRecord]) -> list[Finding]:
+def _unserved(names: Iterable[str], workers: Iterable[WorkerRecord]) -> list[Diagnosis]:
     served = {task for worker in workers for task in json.loads(worker.tasks)}
     if not served:
         return []
     return [
-        Finding(
+        Diagnosis(
             "task",
             "warning",
             f"{name} is defined here, and no live worker registers it",

@@ -3,33 +3,33 @@
 from collections.abc import Sequence
 from types import EllipsisType
 
-from duly.actor import acting
+from duly.actor import resolve_actor
+from duly.app_protocol import AppProtocol
 from duly.core.key import check_name
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
-from duly.host import Host
 from duly.limits import QUEUE_SIZE, TICK_BATCH
 from duly.run import check_reason
-from duly.store.admin_ops import BoundQueue, LimitQueue
+from duly.store.admin_ops import LimitQueue, SetQueueCapacity
 from duly.store.ops import PauseQueue, Tick
 
 
 class Queues:
     """Named queues."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
 
     def list(self) -> Sequence[QueueRecord]:
         """Return the queues that have live runs or were paused."""
-        return self._host.store.list_queues()
+        return self._app.store.list_queues()
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let nothing of this queue start until it is resumed; what runs goes on."""
+        """Start no runs of this queue until it is resumed. Running ones continue."""
         self._set(name, paused=True, actor=actor, reason=reason)
 
     def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let the queue go on."""
+        """Resume a paused queue."""
         self._set(name, paused=False, actor=actor, reason=reason)
 
     def limit(
@@ -41,27 +41,28 @@ class Queues:
         actor: str | None = None,
         reason: str = "",
     ) -> None:
-        """Let at most so many of its runs be running at once, over all workers; None is any.
+        """Limit how many of its runs may be running at once, over all workers. None means no limit.
 
-        `max_size` is how many may wait for workers, approximately: further calls raise QueueFull.
+        `max_size` limits approximately how many runs may wait for workers. Further calls raise
+        QueueFull.
         """
-        how = (acting(actor), check_reason(reason))
+        how = (resolve_actor(actor), check_reason(reason))
         queue = check_name("queue", name)
-        ops: list[LimitQueue | BoundQueue] = []
+        ops: list[LimitQueue | SetQueueCapacity] = []
         if limit is not ...:
             ops.append(LimitQueue(queue, _count("a limit", limit), *how))
         if max_size is not ...:
-            ops.append(BoundQueue(queue, _count("max_size", max_size), *how))
+            ops.append(SetQueueCapacity(queue, _count("max_size", max_size), *how))
         if not ops:
             raise BadOption("say what to limit: how many run at once, or max_size=…")
-        self._host.store.apply(ops)
-        self._host.store.rooms.forget()
+        self._app.store.apply(ops)
+        self._app.store.queue_capacity.forget()
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
-        who = acting(actor)
+        who = resolve_actor(actor)
         op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
-        # What was parked goes on at once; without the tick, workers look for it every few seconds.
-        self._host.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
+        # Without the tick, workers would find the parked runs only after some seconds.
+        self._app.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
 
 
 def _count(what: str, value: int | None) -> int | None:
@@ -75,9 +76,9 @@ def _count(what: str, value: int | None) -> int | None:
 class Workers:
     """Worker processes."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
 
     def list(self) -> Sequence[WorkerRecord]:
         """Return workers, newest first."""
-        return self._host.store.list_workers()
+        return self._app.store.list_workers()

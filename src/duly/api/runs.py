@@ -1,24 +1,24 @@
-"""`app.runs`: look at runs, cancel and retry them."""
+"""`app.runs`: list, cancel and retry runs."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from duly.app_protocol import AppProtocol
+from duly.core.concurrency_limits import with_slot
 from duly.core.key import check_run_id, check_storable
-from duly.core.limiting import with_slot
 from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
-from duly.host import Host
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
-from duly.store.ops import Redrive
+from duly.store.ops import RetryRun
 from duly.store.protocol import RunFilter
 from duly.task import Task, instant
 
 
 class Page(list[Run[Any]]):
-    """Runs, newest first; `cursor` continues the list, None at its end."""
+    """Runs, newest first. `cursor` continues the list, and is None at its end."""
 
     def __init__(self, runs: Sequence[Run[Any]], cursor: str | None) -> None:
         super().__init__(runs)
@@ -26,7 +26,7 @@ class Page(list[Run[Any]]):
 
 
 class Filter(NamedTuple):
-    """Which runs; None means any."""
+    """A filter of runs. None matches any value."""
 
     state: str | Sequence[str] | None = None
     task: "str | Task[..., Any] | None" = None
@@ -36,7 +36,7 @@ class Filter(NamedTuple):
     fingerprint: str | None = None
 
     def resolve(self, *, limit: int, cursor: str | None, scan: int | None = None) -> RunFilter:
-        """Check the filter and return what stores understand."""
+        """Check the filter and return the form that stores use."""
         if not 1 <= limit <= PAGE:
             message = f"limit must be from 1 to {PAGE}, not {limit}"
             raise BadOption(message)
@@ -56,15 +56,15 @@ class Filter(NamedTuple):
 class Runs:
     """Runs by id and by filter."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
 
     def get(self, run_id: str) -> Run[Any]:
         """Return one run, or raise RunNotFound."""
-        record = self._host.store.get_run(check_run_id(run_id))
+        record = self._app.store.get_run(check_run_id(run_id))
         if record is None:
             raise RunNotFound(run_id)
-        return Run(self._host, record.id, record=record)
+        return Run(self._app, record.id, record=record)
 
     def list(
         self,
@@ -78,7 +78,7 @@ class Runs:
         limit: int = PAGE_DEFAULT,
         cursor: str | None = None,
     ) -> Page:
-        """Return a page of runs, newest first; `tag` is "name=value"."""
+        """Return a page of runs, newest first. `tag` is "name=value"."""
         which = Filter(state, task, queue, tag, since, fingerprint)
         return self.page(which, limit=limit, cursor=cursor)
 
@@ -87,20 +87,20 @@ class Runs:
     ) -> Page:
         """Return a page of the runs that a filter selects.
 
-        With `scan` it looks among so many runs where no index tells which ones fit: the page may
-        have fewer than `limit`, or none, and its cursor still lead to more.
+        If no index matches the filter, at most `scan` runs are read. The page may then have fewer
+        than `limit` runs, or none, although its cursor leads to more.
         """
-        # Where all fit, the newest are found at once.
+        # Without a filter every run matches, so the newest are found at once.
         bound = None if which == Filter() else scan
         resolved = which.resolve(limit=limit, cursor=cursor, scan=bound)
-        records = self._host.store.list_runs(resolved)
-        runs = [Run[Any](self._host, record.id, record=record) for record in records]
+        records = self._app.store.list_runs(resolved)
+        runs = [Run[Any](self._app, record.id, record=record) for record in records]
         is_full = len(records) == limit
-        return Page(runs, records[-1].id if is_full else self._host.store.reach_of(resolved))
+        return Page(runs, records[-1].id if is_full else self._app.store.reach_of(resolved))
 
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
         """Cancel a run; see `Run.cancel`."""
-        return Run[Any](self._host, run_id).cancel(actor=actor, reason=reason)
+        return Run[Any](self._app, run_id).cancel(actor=actor, reason=reason)
 
     def retry(
         self,
@@ -113,7 +113,7 @@ class Runs:
         from_step: str | None = None,
     ) -> Run[Any]:
         """Queue a final run again, perhaps with other arguments, checked against the signature."""
-        run = Run[Any](self._host, run_id)
+        run = Run[Any](self._app, run_id)
         return run.retry(
             actor=actor,
             reason=reason,
@@ -132,21 +132,21 @@ class Runs:
         actor: str | None = None,
         reason: str = "",
     ) -> Run[Any]:
-        """Say what became of the step that a run was interrupted in; see `Run.resolve`."""
-        run = Run[Any](self._host, run_id)
+        """Record what happened to the step that a run was interrupted in; see `Run.resolve`."""
+        run = Run[Any](self._app, run_id)
         return run.resolve(done=done, result=result, step=step, actor=actor, reason=reason)
 
-    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> Redrive:
-        """Return what queues a final run again if it is still as it was read."""
-        definition = self._host.registry.find(run.task)
-        return Redrive(
+    def redrive_of(self, run: RunRecord, actor: str, reason: str) -> RetryRun:
+        """Return the op that queues a final run again, unless it has changed since it was read."""
+        definition = self._app.registry.find(run.task)
+        return RetryRun(
             run.id,
             actor,
             reason,
             states=(run.state,),
             generation=run.generation,
             lane=None if definition is None else with_slot(run.lane, definition.slot),
-            other_names=self._host.registry.other_names(run.task),
+            other_names=self._app.registry.other_names(run.task),
         )
 
 

@@ -1,4 +1,4 @@
-"""Schedules and their firings, as a program sees them."""
+"""Schedules and their firings, in the form that programs get."""
 
 import json
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ from duly.errors import BadSchedule
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """A schedule as it stands."""
+class ScheduleView:
+    """The current state of a schedule."""
 
     name: str
     task: str
     arguments: str = field(repr=False)
-    """As stored: secret ones are not left out."""
+    """As stored: secrets are not masked."""
     state: str
     """active, paused, ended or removed."""
     reason: str | None
-    """Why it is not active, or what is wrong with it."""
+    """Why it is not active, or its current problem."""
     when: str
-    """In words."""
+    """A description in English."""
     cron: str | None
     """The expression, if it has one."""
     tz: str
@@ -32,18 +32,18 @@ class Schedule:
     misfire: str
     overlap: str
     waiting: int
-    """Firings that wait for the last run to end."""
+    """The number of firings that wait for the last run to end."""
     source: str
-    """Whether "code" defines it, or "runtime" did."""
+    """"code" if the code defines it, "runtime" if it was added at run time."""
     place: str
     version: int
     is_registered: bool
-    """Whether a live worker knows its task; otherwise its runs wait for one."""
+    """True if a live worker knows its task. Otherwise its runs wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
-class FiredAt:
-    """What became of a due instant."""
+class FiringView:
+    """The outcome of a due instant."""
 
     instant: datetime
     outcome: str
@@ -52,23 +52,23 @@ class FiredAt:
     run_id: str | None
     fired_at: datetime
     instants: int = 1
-    """More than one for a long row of them that were skipped for one reason."""
+    """More than one if several consecutive instants were skipped for one reason."""
     last_instant: datetime | None = None
     run_state: str | None = None
-    """How its run stands, or ended; None if there is no run, or if it was pruned."""
+    """The state of its run. None if there is no run, or if it was deleted."""
 
 
-def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
-    """Return a schedule as a program sees it; `tasks` are those that live workers know."""
+def schedule_view(schedule: ScheduleRecord, tasks: frozenset[str]) -> ScheduleView:
+    """Return the view of a schedule. `tasks` are the tasks that live workers know."""
     rules = read_rules(schedule.rules)
     try:
         trigger = read_trigger(schedule.trigger)
-    except BadSchedule:  # Of a time zone that this machine does not know.
+    except BadSchedule:  # It has a time zone that this machine does not know.
         data = json.loads(schedule.trigger)
         when, tz = str(data.get("cron")), str(data.get("tz"))
     else:
         when, tz = trigger.in_words(), trigger.zone if isinstance(trigger, Cron) else "UTC"
-    return Schedule(
+    return ScheduleView(
         schedule.name,
         schedule.task,
         schedule.arguments,
@@ -88,9 +88,9 @@ def shown(schedule: ScheduleRecord, tasks: frozenset[str]) -> Schedule:
     )
 
 
-def fired(row: FiringRecord) -> FiredAt:
-    """Return a row of the ledger as a program sees it."""
-    return FiredAt(
+def firing_view(row: FiringRecord) -> FiringView:
+    """Return the view of a stored firing."""
+    return FiringView(
         moment(row.instant),
         row.outcome,
         row.reason,

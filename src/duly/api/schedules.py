@@ -1,4 +1,4 @@
-"""`app.schedules`: what fires when, and what became of every due instant."""
+"""`app.schedules`: schedules and the outcomes of their due instants."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, TypedDict, Unpack
 
-from duly.actor import acting
-from duly.api.schedule_views import FiredAt, Schedule, fired, module_of, shown
+from duly.actor import resolve_actor
+from duly.api.schedule_views import FiringView, ScheduleView, firing_view, module_of, schedule_view
+from duly.app_protocol import AppProtocol
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name
@@ -15,8 +16,8 @@ from duly.core.record import ScheduleRecord
 from duly.core.retry import Retry
 from duly.core.schedule import (
     UNANCHORED,
-    At,
-    Every,
+    DateTrigger,
+    IntervalTrigger,
     Misfire,
     Overlap,
     Rules,
@@ -30,42 +31,41 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
-from duly.host import Host
 from duly.limits import CATCH_UP, LATEST_YEAR, PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
 from duly.store.ops import Op
 from duly.store.protocol import ScheduleFilter
 from duly.store.schedule_ops import (
     BackfillSchedule,
-    Behind,
-    Put,
     PutSchedule,
+    PutScheduleResult,
     RunSchedule,
-    SetSchedule,
+    ScheduleBehind,
+    SetScheduleState,
 )
 from duly.task import Task, instant, microseconds
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What is done about instants that were missed, or that find the last run still live."""
+    """The options for instants that were missed, or that come due while the last run is live."""
 
     misfire: Misfire
-    """Of the instants that were missed run the "latest", "all", or "skip" them."""
+    """Which missed instants run: the "latest", "all", or none with "skip"."""
     grace: float | timedelta | None
-    """How late an instant may be and still fire; without end if None."""
+    """How late an instant may be and still fire. None means no bound."""
     max_catch_up: int
     overlap: Overlap | None
-    """While the last run is live "skip", "queue" behind it, or "allow" both."""
+    """While the last run is live: "skip", "queue" after it, or "allow" both."""
     jitter: float | timedelta
-    """Put every instant off by up to so much, the same for whoever looks."""
+    """Delay every instant by up to this long. Every process computes the same delay."""
     start: datetime | None
     end: datetime | None
     pause_after: int | None
-    """Failed runs in a row after which the schedule pauses itself."""
+    """The number of consecutive failed runs after which the schedule pauses itself."""
 
 
-class ScheduledOptions(ScheduleOptions, total=False):
-    """Those, and the options of `@app.task`."""
+class ScheduledTaskOptions(ScheduleOptions, total=False):
+    """The options of a schedule and of `@app.task`."""
 
     retries: int | Retry
     timeout: float | None
@@ -91,8 +91,8 @@ _LATEST = int(datetime(LATEST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 class Schedules:
     """Cron, interval and one-time schedules."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
         self._defined: dict[str, PutSchedule] = {}
 
     # -- changing --
@@ -112,12 +112,12 @@ class Schedules:
         on_duplicate: str = "replace",
         actor: str | None = None,
         **rules: Unpack[ScheduleOptions],
-    ) -> Schedule:
+    ) -> ScheduleView:
         """Add a schedule at run time, or change the one of that name.
 
-        Exactly one of `cron`, `every` and `at` says when. A cron expression of six fields needs
-        `seconds_field`: "first" or, as croniter reads it, "last". `on_duplicate` says what becomes
-        of a schedule of that name that has not ended: "replace", "keep" it, or "error".
+        Pass exactly one of `cron`, `every` and `at`. A cron expression of six fields needs
+        `seconds_field`: "first", or "last" as in croniter. `on_duplicate` applies if a schedule of
+        that name exists and has not ended: "replace" it, "keep" it, or raise an "error".
         """
         if not isinstance(task, Task):
             raise BadSchedule(f"a schedule fires a task, made with @app.task, not {task!r}")
@@ -131,7 +131,7 @@ class Schedules:
             trigger_of(cron=cron, every=every, at=at, tz=tz, seconds_field=seconds_field),
             arguments=task.definition.codec.encode(tuple(args), kwargs or {}),
             source="runtime",
-            place=acting(actor),
+            place=resolve_actor(actor),
             **rules,
         )._replace(on_duplicate=on_duplicate)
         (put,) = self._apply([op])
@@ -147,25 +147,25 @@ class Schedules:
         kwargs: dict[str, Any] | None = None,
         **rules: Unpack[ScheduleOptions],
     ) -> None:
-        """Define a schedule in code; workers make it known when they start."""
+        """Define a schedule in code. Workers write it to the store when they start."""
         definition = task.definition
         arguments = definition.codec.encode(tuple(args), kwargs or {})
         op = _put(
             name, task, trigger, arguments=arguments, source="code", place=definition.place, **rules
         )
         known = self._defined.get(name)
-        # A module that is met twice says the same again; two schedules of one function do not.
+        # A module imported twice repeats its definition. Two schedules of one function differ.
         if known is not None and (known.place, known.trigger) != (op.place, op.trigger):
             raise ScheduleExists(name, f"in code, {op.place}", f"in code, {known.place}")
         self._defined[name] = op
 
     def sync(self) -> None:
-        """Make the store agree with the code: add, change, and mark as removed what is gone."""
+        """Update the store to match the code: add, change, and mark missing ones as removed."""
         ops = list(self._defined.values())
         for op, put in zip(ops, self._apply(ops), strict=True):
             _check(op, put)
-        # Other applications may share the store: only what our own modules had defined is removed.
-        names = set(self._host.registry.names())
+        # Other applications may share the store. Only schedules of this one's modules are removed.
+        names = set(self._app.registry.names())
         modules = {module_of(name) for name in names}
         missing = [
             schedule
@@ -175,8 +175,8 @@ class Schedules:
         others = self._tasks_of_others(names) if missing else set()
         gone = [schedule.name for schedule in missing if schedule.task not in others]
         if gone:
-            who = acting(None)
-            self._apply([SetSchedule(name, "removed", who, "gone from the code") for name in gone])
+            how = ("removed", resolve_actor(None), "gone from the code")
+            self._apply([SetScheduleState(name, *how) for name in gone])
 
     def _tasks_of_others(self, own: set[str]) -> set[str]:
         """Return the tasks that only workers of other applications have registered.
@@ -184,33 +184,33 @@ class Schedules:
         Modules of two applications may have one name. But an earlier version of this application
         shares tasks with it, and another application does not.
         """
-        registered = [set(json.loads(each.tasks)) for each in self._host.store.list_workers()]
+        registered = [set(json.loads(each.tasks)) for each in self._app.store.list_workers()]
         ours = own.union(*(tasks for tasks in registered if tasks & own))
         return set().union(*registered) - ours
 
     def is_defined(self, name: str) -> bool:
-        """Say whether code that this process has imported defines a schedule of that name."""
+        """Return whether code that this process has imported defines a schedule of that name."""
         return name in self._defined
 
     def pause(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Skip what comes due until it is resumed; deploys and restarts do not end a pause."""
+        """Skip due instants until the schedule is resumed, even after deploys and restarts."""
         self._set(name, "paused", actor, reason)
 
     def resume(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let it fire again."""
+        """Resume a paused schedule."""
         self._set(name, "active", actor, reason)
 
     def remove(self, name: str, *, actor: str | None = None, reason: str = "") -> None:
-        """Let it fire no more; what became of its instants stays on record."""
+        """Stop a schedule for good. The record of its firings is kept."""
         self._set(name, "removed", actor, reason)
 
     def run_now(self, name: str, *, actor: str | None = None, reason: str = "") -> Run[Any]:
-        """Fire once, beside all due instants and whatever its state."""
-        op = RunSchedule(_named(name), acting(actor), check_reason(reason))
-        (run_id,) = self._host.store.apply([op])
+        """Fire once now, in addition to all due instants and whatever the schedule's state."""
+        op = RunSchedule(_named(name), resolve_actor(actor), check_reason(reason))
+        (run_id,) = self._app.store.apply([op])
         if run_id is None:
             raise ScheduleNotFound(name)
-        return Run(self._host, run_id)
+        return Run(self._app, run_id)
 
     def backfill(
         self,
@@ -221,7 +221,7 @@ class Schedules:
         actor: str | None = None,
         reason: str = "",
     ) -> list[Run[Any]]:
-        """Run the instants from `start` to before `end` that have not run yet, skipped ones too."""
+        """Run instants from `start` to before `end` that have not run, including skipped ones."""
         schedule = self._record(name)
         begin, until = _instant("start", start), _instant("end", end)
         due = instants(read_trigger(schedule.trigger), Rules(), begin - 1)
@@ -231,14 +231,14 @@ class Schedules:
                 f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill it in "
                 f"shorter pieces"
             )
-        op = BackfillSchedule(name, wanted, acting(actor), check_reason(reason))
+        op = BackfillSchedule(name, wanted, resolve_actor(actor), check_reason(reason))
         (run_ids,) = self._apply([op])
         if run_ids is None:
             raise ScheduleNotFound(name)
-        return [Run(self._host, run_id) for run_id in run_ids]
+        return [Run(self._app, run_id) for run_id in run_ids]
 
     def _set(self, name: str, state: str, actor: str | None, reason: str) -> None:
-        op = SetSchedule(_named(name), state, acting(actor), check_reason(reason))
+        op = SetScheduleState(_named(name), state, resolve_actor(actor), check_reason(reason))
         (before,) = self._apply([op])
         if before is None:
             raise ScheduleNotFound(name)
@@ -246,34 +246,34 @@ class Schedules:
             raise ScheduleEnded(name)
 
     def _apply(self, ops: Sequence[Op]) -> "list[Any]":
-        """Write ops, again and again those about schedules that have much to catch up with."""
-        answers = self._host.store.apply(ops) if ops else []
-        while behind := [place for place, each in enumerate(answers) if isinstance(each, Behind)]:
-            again = self._host.store.apply([ops[place] for place in behind])
+        """Write ops, and repeat those whose schedules have more instants to catch up with."""
+        answers = self._app.store.apply(ops) if ops else []
+        while behind := [n for n, each in enumerate(answers) if isinstance(each, ScheduleBehind)]:
+            again = self._app.store.apply([ops[place] for place in behind])
             for place, answer in zip(behind, again, strict=True):
                 answers[place] = answer
         return answers
 
-    # -- looking --
+    # -- reading --
 
-    def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[Schedule]:
-        """Return so many of the schedules whose names come behind one."""
+    def page(self, after: str = "", limit: int = PAGE_DEFAULT) -> Sequence[ScheduleView]:
+        """Return up to `limit` schedules, ordered by name, after the name `after`."""
         tasks = self._registered()
         which = ScheduleFilter(after=after, limit=limit)
-        return [shown(schedule, tasks) for schedule in self._host.store.list_schedules(which)]
+        return [schedule_view(row, tasks) for row in self._app.store.list_schedules(which)]
 
-    def list(self, *, removed: bool = False) -> Sequence[Schedule]:
+    def list(self, *, removed: bool = False) -> Sequence[ScheduleView]:
         """Return the schedules by name."""
         tasks = self._registered()
         found = self._records(ScheduleFilter(removed=removed, limit=_LONGEST_LIST))
-        return [shown(schedule, tasks) for schedule in found]
+        return [schedule_view(schedule, tasks) for schedule in found]
 
-    def get(self, name: str) -> Schedule:
-        """Return a schedule, removed ones included."""
-        return shown(self._record(name), self._registered())
+    def get(self, name: str) -> ScheduleView:
+        """Return a schedule, including removed ones."""
+        return schedule_view(self._record(name), self._registered())
 
     def next(self, name: str, count: int = 5) -> Sequence[datetime]:
-        """Return when it comes due next, in its own time zone."""
+        """Return the next due times, in the schedule's time zone."""
         schedule = self._record(name)
         if schedule.next_at is None or schedule.state == "removed":
             return []
@@ -284,26 +284,26 @@ class Schedules:
 
     def firings(
         self, name: str, *, limit: int = PAGE, before: datetime | None = None
-    ) -> Sequence[FiredAt]:
-        """Return what became of its instants, newest first."""
+    ) -> Sequence[FiringView]:
+        """Return the outcomes of its instants, newest first."""
         if not 1 <= limit <= _LONGEST_LIST:
             raise BadSchedule(f"limit must be from 1 to {_LONGEST_LIST}, not {limit}")
         until = _FOREVER if before is None else _instant("before", before)
-        return [fired(row) for row in self._host.store.list_firings(_named(name), until, limit)]
+        return [*map(firing_view, self._app.store.list_firings(_named(name), until, limit))]
 
     def _record(self, name: str) -> ScheduleRecord:
-        found = self._host.store.list_schedules(ScheduleFilter(_named(name), removed=True))
+        found = self._app.store.list_schedules(ScheduleFilter(_named(name), removed=True))
         if not found:
             raise ScheduleNotFound(name)
         return found[0]
 
     def _records(self, which: ScheduleFilter) -> Iterator[ScheduleRecord]:
-        while page := self._host.store.list_schedules(which):
+        while page := self._app.store.list_schedules(which):
             yield from page
             which = which._replace(after=page[-1].name)
 
     def _registered(self) -> frozenset[str]:
-        workers = self._host.store.list_workers()
+        workers = self._app.store.list_workers()
         known = (json.loads(worker.tasks) for worker in workers if worker.state == "live")
         return frozenset(name for names in known for name in names)
 
@@ -316,7 +316,7 @@ def trigger_of(
     tz: str = "UTC",
     seconds_field: SecondsField | None = None,
 ) -> Trigger:
-    """Return what was asked for, or say what is wrong with it."""
+    """Return the requested trigger, or raise BadSchedule."""
     if sum(given is not None for given in (cron, every, at)) != 1:
         raise BadSchedule("say when a schedule fires with exactly one of cron=, every= and at=")
     if cron is not None:
@@ -325,9 +325,9 @@ def trigger_of(
         raise BadSchedule("seconds_field= is about the fields of cron=")
     if every is not None:
         seconds = every.total_seconds() if isinstance(every, timedelta) else every
-        return Every(check_interval(seconds), UNANCHORED)
+        return IntervalTrigger(check_interval(seconds), UNANCHORED)
     assert at is not None  # noqa: S101 - for the type checker
-    return At(_instant("at", at))
+    return DateTrigger(_instant("at", at))
 
 
 def _put(
@@ -348,8 +348,8 @@ def _put(
     pause_after: int | None = None,
 ) -> PutSchedule:
     if overlap is None:
-        # One that happens once is not in its own way; and what is caught up is to run.
-        happens_once = isinstance(trigger, At)
+        # A one-time schedule cannot overlap itself. Instants that are caught up must all run.
+        happens_once = isinstance(trigger, DateTrigger)
         overlap = "allow" if happens_once else "queue" if misfire == "all" else "skip"
     rules = Rules(
         misfire,
@@ -379,7 +379,7 @@ def _put(
 
 
 def _instant(what: str, value: datetime) -> int:
-    """Return an instant of a time that calendars agree on."""
+    """Return an instant within the years that all calendars support."""
     try:
         found = instant(what, value)
     except OverflowError:
@@ -393,7 +393,7 @@ def _named(name: str) -> str:
     return check_name("schedule", name)
 
 
-def _check(op: PutSchedule, put: Put) -> None:
+def _check(op: PutSchedule, put: PutScheduleResult) -> None:
     if put.what == "refused":
         known = "in code, " if put.source == "code" else "at run time by "
         asked = "in code, " if op.source == "code" else "at run time by "

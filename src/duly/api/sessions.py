@@ -1,29 +1,29 @@
-"""`app.sessions`: sessions of the dashboard that were signed out.
+"""`app.sessions`: dashboard sessions that were signed out.
 
-A session is a signed cookie, which is stored nowhere. Its end is an act, so that all processes know
-it and the audit shows it. Acts are kept for longer than a session lasts.
+A session is a signed cookie and is not stored. Signing out writes an audit entry, so that every
+process knows about it and the audit log shows it. Audit entries outlive any session.
 """
 
-from duly.actor import acting
+from duly.actor import resolve_actor
+from duly.app_protocol import AppProtocol
 from duly.core.key import check_name
-from duly.host import Host
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 
 
 class Sessions:
     """Sessions of the dashboard."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: AppProtocol) -> None:
+        self._app = host
 
     def end(self, session: str, *, actor: str) -> None:
-        """Have every process refuse a session from now on."""
+        """Make every process refuse a session from now on."""
         subject = _subject(session)
-        self._host.store.apply([RecordAct(acting(actor), "sign out", subject)])
+        self._app.store.apply([RecordAuditEntry(resolve_actor(actor), "sign out", subject)])
 
     def has_ended(self, session: str) -> bool:
         """Return whether a session was signed out."""
-        return self._host.store.has_act(_subject(session))
+        return self._app.store.has_audit_entry(_subject(session))
 
 
 def _subject(session: str) -> str:

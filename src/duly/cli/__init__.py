@@ -12,7 +12,7 @@ import click
 
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
-from duly.core.hints import nearest
+from duly.core.suggestions import nearest
 from duly.errors import DulyError
 from duly.version import VERSION
 
@@ -80,13 +80,15 @@ class Commands(click.Group):
         given = tuple(args)
         _warn_of_passwords(given)
         make = super().make_context
-        context: click.Context = _worded(given, lambda: make(info_name, args, parent, **extra))
+        context: click.Context = _report_errors(
+            given, lambda: make(info_name, args, parent, **extra)
+        )
         context.meta[__name__] = given
         return context
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         invoke = super().invoke
-        return _worded(ctx.meta[__name__], lambda: invoke(ctx))
+        return _report_errors(ctx.meta[__name__], lambda: invoke(ctx))
 
 
 def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
@@ -104,7 +106,7 @@ def _module_of(name: str) -> str:
     return f"{__name__}.{name.replace('-', '_')}"
 
 
-def _worded(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
+def _report_errors(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
     """Do it; turn what goes wrong into a message on stderr and an exit status."""
     # An option that cannot be read leaves no context behind to ask.
     as_json = "--json" in arguments

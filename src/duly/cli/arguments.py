@@ -4,19 +4,19 @@ import json
 from typing import Any, Protocol
 
 from duly.app import Duly
-from duly.cli.session import Session
+from duly.cli.session import CommandSession
 from duly.core.display import display, display_call
-from duly.core.masking import Mask
 from duly.core.record import RunRecord, StepRecord
+from duly.core.redaction import Redaction
 
 HIDDEN = "(arguments hidden: give --app)"
 HIDDEN_RESULT = "(result hidden: give --app, or --show-args)"
 HIDDEN_FROM_APP = "(arguments hidden: this application does not know the task)"
-_NAMES_ALONE = Mask()
+_NAMES_ALONE = Redaction()
 """Hides what is named like a secret: all that can be told without the task."""
 
 
-class Call(Protocol):
+class CallRecord(Protocol):
     """What names a task and its arguments: a run, or the schedule that makes runs."""
 
     @property
@@ -32,12 +32,12 @@ class ArgumentView:
     hand are hidden altogether, unless someone asks for them.
     """
 
-    def __init__(self, app: Duly, session: Session, /, *, show: bool) -> None:
+    def __init__(self, app: Duly, session: CommandSession, /, *, show: bool) -> None:
         self._registry = app.registry
         self._hidden = HIDDEN if session.app_reference is None else HIDDEN_FROM_APP
         self._show = show
 
-    def stored(self, call: Call) -> str | None:
+    def stored(self, call: CallRecord) -> str | None:
         """Return the stored text that may be shown, None if it is hidden."""
         definition = self._registry.find(call.task)
         if definition is not None:
@@ -66,17 +66,17 @@ class ArgumentView:
         found = self.result(run)
         return HIDDEN_RESULT if found is None else found
 
-    def text(self, call: Call) -> str:
+    def text(self, call: CallRecord) -> str:
         """Return one short line."""
         found = self.stored(call)
         return self._hidden if found is None else display(found)
 
-    def full(self, call: Call) -> str:
+    def full(self, call: CallRecord) -> str:
         """Return all of it, as the call would be written, or why it is not shown."""
         found = self.stored(call)
         return self._hidden if found is None else display_call(call.task, found)
 
-    def document(self, call: Call) -> dict[str, Any]:
+    def document(self, call: CallRecord) -> dict[str, Any]:
         """Return what JSON answers say of the arguments."""
         found = self.stored(call)
         return {"arguments": parsed_call(found), "arguments_hidden": found is None}

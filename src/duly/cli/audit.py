@@ -2,11 +2,11 @@
 
 import click
 
+from duly.cli.applications import app_of
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.progress import bar
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import print_fields
 from duly.limits import PAGE
 
@@ -14,7 +14,7 @@ from duly.limits import PAGE
 @click.command("audit")
 @shared_options
 @pass_session
-def command(session: Session) -> None:
+def command(session: CommandSession) -> None:
     """Look at every run for what must never be; workers may go on meanwhile.
 
     Ends with status 1 if something was found.

@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import click
 
-from duly.cli.loading import load_app
+from duly.cli.applications import load_app
 from duly.cli.output import print_json, print_line
-from duly.cli.places import masked
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
+from duly.cli.urls import masked
 from duly.core.amounts import FOREVER
 from duly.core.secret_names import REDACTED
 from duly.settings import SECRETS, Settings, load_settings
@@ -19,7 +19,7 @@ _COLUMNS = (Column("SETTING", whole=True), Column("VALUE"), Column("FROM"))
 @click.command("config")
 @shared_options
 @pass_session
-def command(session: Session) -> None:
+def command(session: CommandSession) -> None:
     """Show every setting and where it came from.
 
     What is given in code or on the command line counts most, then the environment (DULY_…), then

@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 import click
 
-from duly.cli.loading import app_of
+from duly.cli.applications import app_of
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import new_secret
 from duly.errors import BadOption, DulyError
 from duly.host_names import LOOPBACK_HOSTS
-from duly.runtime.collecting import collect_less
 from duly.settings import load_settings, parse_proxies, parse_users
+from duly.worker.garbage_collection import collect_less
 
 TOKEN = "DULY_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 USERS = "DULY_DASHBOARD_USERS"
 _NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
 
 
-class Place(NamedTuple):
+class DashboardAddress(NamedTuple):
     """Where a dashboard is served, and the token that opens it, if it was made up."""
 
     address: str
@@ -75,7 +75,7 @@ def missing_extra() -> str | None:
 @shared_options
 @pass_session
 def command(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     host: str,
@@ -105,7 +105,7 @@ def command(
         raise ExtraMissing(missing)
     # What serves pages is not needed to print a usage message.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
-    from duly.dashboard.serving import below, listen, serve  # noqa: PLC0415
+    from duly.dashboard.server import below, listen, serve  # noqa: PLC0415
 
     made_up = None if token or users else new_secret()
     auth = BasicAuth(users) if users else TokenAuth(token or made_up or "")
@@ -119,7 +119,7 @@ def command(
         show_arguments=not hide_args,
     )
     with closing(listen(host, port)) as socket:
-        place = Place(f"http://{name}:{socket.getsockname()[1]}{root_path}/", made_up)
+        place = DashboardAddress(f"http://{name}:{socket.getsockname()[1]}{root_path}/", made_up)
         if session.as_json:
             print_json(place.as_json(write=write))
         else:

@@ -7,28 +7,28 @@ from typing import NamedTuple
 
 import click
 
-from duly.actor import acting
-from duly.api.pruning import prune as prune_now
-from duly.cli.confirming import confirm_by_name, yes_option
+from duly.actor import resolve_actor
+from duly.api.prune import prune as prune_now
+from duly.cli.applications import app_of, celery_guard, load_app
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of, celery_guard, load_app
+from duly.cli.option_types import duration
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.places import missing_file, package_of
 from duly.cli.progress import bar
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.prompt import confirm_by_name, yes_option
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import print_fields
-from duly.cli.values import duration
+from duly.cli.urls import missing_file, package_of
 from duly.clock import MICROSECONDS
 from duly.core.amounts import FOREVER, amount, kept_microseconds
-from duly.core.instants import iso, span
+from duly.core.instants import duration_text, iso
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.migrator import OLDEST_CODE
-from duly.store.opening import open_store
 from duly.store.ops import Prune
-from duly.store.schema import Migration, Schema
+from duly.store.schema import Schema, SchemaMigration
+from duly.store.store_factory import open_store
 
 _EMPTY = Schema(0, 0)
 
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS duly_schema
     (version INTEGER NOT NULL, oldest_code INTEGER NOT NULL, name TEXT NOT NULL);"""
 
 
-class Finding(NamedTuple):
+class SchemaFinding(NamedTuple):
     """How the tables stand to this code."""
 
     name: str
@@ -54,7 +54,7 @@ def command() -> None:
 @command.command("migrate")
 @shared_options
 @pass_session
-def migrate(session: Session) -> None:
+def migrate(session: CommandSession) -> None:
     """Run the migrations that are missing."""
     url = url_of(session)
     package = package_of(url)
@@ -74,7 +74,7 @@ def migrate(session: Session) -> None:
 @command.command("status")
 @shared_options
 @pass_session
-def status(session: Session) -> None:
+def status(session: CommandSession) -> None:
     """Say whether the tables fit this code; status 1 if something is to be done."""
     url = url_of(session)
     needed = migrator.newest(package_of(url))
@@ -84,7 +84,7 @@ def status(session: Session) -> None:
     else:
         with closing(open_store(url, migrate=False)) as store:
             shown_url, schema = store.shown_url, store.read_schema()
-    finding = judge(schema, needed)
+    finding = schema_finding(schema, needed)
     if session.as_json:
         print_json(
             {
@@ -116,7 +116,7 @@ def status(session: Session) -> None:
 )
 @shared_options
 @pass_session
-def sql(session: Session, /, *, after: int) -> None:
+def sql(session: CommandSession, /, *, after: int) -> None:
     """Print the migrations as SQL, for the database that the URL names, without connecting."""
     package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
@@ -133,7 +133,7 @@ def sql(session: Session, /, *, after: int) -> None:
 @command.command("check")
 @shared_options
 @pass_session
-def check(session: Session) -> None:
+def check(session: CommandSession) -> None:
     """Have the database check its own files and indexes; status 1 if something is broken."""
     store = app_of(session).store
     with bar(session, "Checking"):
@@ -159,7 +159,7 @@ def check(session: Session) -> None:
 @shared_options
 @pass_session
 def prune(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     older_than: timedelta | None,
@@ -172,8 +172,8 @@ def prune(
     Runs whose task says how long they are kept, or whose key is still in force, stay until then.
     """
     app = app_of(session)
-    ended = _kept(older_than, app.settings.retention)
-    died = _kept(dead_older_than, app.settings.dead_retention)
+    ended = _retention_seconds(older_than, app.settings.retention)
+    died = _retention_seconds(dead_older_than, app.settings.dead_retention)
     if not yes:
         confirm_by_name(session, f"Delete finished runs from {app.store.shown_url}.", "prune")
     op = Prune(
@@ -183,7 +183,9 @@ def prune(
         limit=TICK_BATCH,
     )
     said = f"history older than {_shown(ended)}, dead letters older than {_shown(died)}"
-    total = prune_now(app.store, op, act=RecordAct(acting(None), "prune", said, reason))
+    total = prune_now(
+        app.store, op, act=RecordAuditEntry(resolve_actor(None), "prune", said, reason)
+    )
     if session.as_json:
         print_json({"pruned": total})
     elif not session.quiet:
@@ -194,7 +196,7 @@ def prune(
 @click.argument("file", type=click.Path(path_type=Path))
 @shared_options
 @pass_session
-def backup(session: Session, /, *, file: Path) -> None:
+def backup(session: CommandSession, /, *, file: Path) -> None:
     """Write a copy of the database as of one moment to FILE; workers go on meanwhile.
 
     PostgreSQL is backed up by its own tools. After a backup was put back, and before workers
@@ -212,36 +214,38 @@ def backup(session: Session, /, *, file: Path) -> None:
         print_line(f"After it was put back: duly restore --since {made_at}")
 
 
-def _kept(given: timedelta | None, usual: float) -> float:
+def _retention_seconds(given: timedelta | None, usual: float) -> float:
     """Return seconds."""
     return usual if given is None else given.total_seconds()
 
 
 def _shown(seconds: float) -> str:
-    return "for ever" if seconds == FOREVER else span(round(seconds) * MICROSECONDS)
+    return "for ever" if seconds == FOREVER else duration_text(round(seconds) * MICROSECONDS)
 
 
-def judge(schema: Schema, needed: int) -> Finding:
+def schema_finding(schema: Schema, needed: int) -> SchemaFinding:
     """Say how tables of a version stand to code of another."""
     if schema.version == 0:
         advice = "There are no tables yet; first use makes them, or `duly db migrate`."
-        return Finding("empty", advice)
+        return SchemaFinding("empty", advice)
     if schema.version < needed:
-        return Finding("migration needed", "Run `duly db migrate` once, then start again.")
+        return SchemaFinding("migration needed", "Run `duly db migrate` once, then start again.")
     if schema.oldest_code > needed:
-        return Finding("code too old", "A newer duly made these tables; upgrade duly here.")
+        return SchemaFinding("code too old", "A newer duly made these tables; upgrade duly here.")
     if schema.version > needed:
-        return Finding("ok", "A newer duly made these tables, and this one may go on with them.")
-    return Finding("ok", "")
+        return SchemaFinding(
+            "ok", "A newer duly made these tables, and this one may go on with them."
+        )
+    return SchemaFinding("ok", "")
 
 
-def _script(step: Migration) -> str:
+def _script(step: SchemaMigration) -> str:
     """Return a migration with the row that says it has run."""
     row = f"({step.version}, {OLDEST_CODE}, '{step.name}')"
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
 
 
-def url_of(session: Session) -> str:
+def url_of(session: CommandSession) -> str:
     """Return the address without opening it."""
     if session.url is None and session.app_reference is not None:
         guard = celery_guard(session)

@@ -6,29 +6,29 @@ from typing import Any, NamedTuple
 
 import click
 
-from duly.api.bulk import Bulk
+from duly.api.bulk_writes import BulkResult
 from duly.cli.arguments import ArgumentView
-from duly.cli.chosen import Chosen
-from duly.cli.confirming import confirm
-from duly.cli.desk import Desk, desk_of
-from duly.cli.documents import document, letter_document, run_document
+from duly.cli.dead_letters import DeadLetterSource, dead_letters_of
+from duly.cli.documents import dead_letter_document, document, run_document
+from duly.cli.engine_dead_letters import print_dead_letter, print_dead_letters, print_unsent
 from duly.cli.failures import FAILURE
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
-from duly.cli.letters import note_unsent, print_letter, print_letters
 from duly.cli.list_group import ListGroup
-from duly.cli.listing import print_cursor, print_run_table
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.progress import bar, is_watched
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.showing import print_run, show_args
+from duly.cli.progress import bar, is_interactive
+from duly.cli.prompt import confirm
+from duly.cli.run_table import print_cursor, print_run_table
+from duly.cli.run_view import print_run, show_args
+from duly.cli.selection import DeadLetterSelection
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.amounts import check_rate
 from duly.core.instants import relative
-from duly.core.record import DeadGroup, RunRecord
+from duly.core.record import DeadLetterGroup, RunRecord
 from duly.errors import LetterNotFound
-from duly.guard.letters import Ended, Progress
+from duly.guard.dead_letters import DeadLetterResult, Progress
 from duly.limits import PAGE
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 _GROUP_COLUMNS = (
     Column("COUNT", whole=True, right=True),
@@ -58,7 +58,7 @@ def command() -> None:
 @shared_options
 @pass_session
 def list_dead(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     limit: int,
@@ -69,7 +69,7 @@ def list_dead(
     """List dead letters, newest first: runs, and letters of other engines such as Celery."""
     given = Filters(**filters)
     given.check()
-    desk = desk_of(session)
+    desk = dead_letters_of(session)
     page = _page(desk, given, limit, cursor)
     if session.as_json:
         print_json(_page_document(desk, session, page, show_args=show_args))
@@ -77,7 +77,7 @@ def list_dead(
         for each in page.ids:
             print_line(each)
     elif not (page.runs or page.letters):
-        print_note(desk.nothing(given.task))
+        print_note(desk.no_match(given.task))
     else:
         _print_page(desk, session, page, show_args=show_args)
 
@@ -87,18 +87,18 @@ def list_dead(
 @show_args
 @shared_options
 @pass_session
-def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None:
+def show_dead(session: CommandSession, /, *, letter_id: str, show_args: bool) -> None:
     """Show one dead letter: a run as `duly runs show` does, or a letter of another engine."""
-    desk = desk_of(session)
+    desk = dead_letters_of(session)
     letter = desk.find(letter_id)
     if letter is None:
         if desk.app is None or not desk.app.store.get_states([letter_id]):
             raise LetterNotFound(letter_id)
         print_run(desk.app, session, letter_id, show_args=show_args)
     elif session.as_json:
-        print_json({"letter": letter_document(letter, show_args=show_args)})
+        print_json({"letter": dead_letter_document(letter, show_args=show_args)})
     else:
-        print_letter(letter, desk.clock.now(), show_args=show_args)
+        print_dead_letter(letter, desk.clock.now(), show_args=show_args)
 
 
 @command.command("export")
@@ -107,7 +107,7 @@ def show_letter(session: Session, /, *, letter_id: str, show_args: bool) -> None
 @shared_options
 @pass_session
 def export_dead(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     show_args: bool,
@@ -116,7 +116,7 @@ def export_dead(
     """Write dead letters as JSON, one document per line, newest first."""
     given = Filters(**filters)
     given.check()
-    desk = desk_of(session)
+    desk = dead_letters_of(session)
     cursor = None
     while True:
         page = _page(desk, given, PAGE, cursor)
@@ -137,11 +137,11 @@ def _id_of(found: dict[str, Any]) -> str:
 @LIMIT
 @shared_options
 @pass_session
-def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
+def list_groups(session: CommandSession, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
     """Group dead letters by task and error, the largest group first: runs, and letters."""
     given = Filters(**filters)
     given.check()
-    desk = desk_of(session)
+    desk = dead_letters_of(session)
     groups = _groups(desk, given, limit)
     if session.as_json:
         print_json({"groups": [document(group) for group in groups]})
@@ -149,7 +149,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
         for group in groups:
             print_line(group.fingerprint)
     elif not groups:
-        print_note(desk.nothing(given.task))
+        print_note(desk.no_match(given.task))
     else:
         now = desk.clock.now()
         rows = [
@@ -179,7 +179,7 @@ def list_groups(session: Session, /, *, limit: int, **filters: Any) -> None:  # 
 @shared_options
 @pass_session
 def retry_dead(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     ids: tuple[str, ...],
@@ -197,17 +197,19 @@ def retry_dead(
     Letters of another engine are sent again by its application: --app proj.celery:app.
     """
     check_rate(rate)
-    chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=True)
+    chosen = DeadLetterSelection(
+        session, ids, Filters(**filters), everything=everything, replay=True
+    )
     refused: list[str] = []
 
-    def act(progress: Progress) -> Ended:
+    def act(progress: Progress) -> DeadLetterResult:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs, show = Bulk(0, 0), _of_runs(progress)
+        runs, show = BulkResult(0, 0), _run_progress(progress)
         if app is not None:
             runs = app.dead.retry(run_ids, which=which, rate=rate, reason=reason, progress=show)
             refused.extend(runs.refused)
-        behind = _behind(runs, progress)
-        return _sum(runs, chosen.letters.replay(rate=rate, reason=reason, progress=behind))
+        behind = _after_runs(runs, progress)
+        return _total(runs, chosen.engine_letters.retry(rate=rate, reason=reason, progress=behind))
 
     _bulk(session, chosen, act, done="retried", verb="Retry", dry_run=dry_run, yes=yes)
     if refused:
@@ -226,7 +228,7 @@ def retry_dead(
 @shared_options
 @pass_session
 def discard_dead(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     ids: tuple[str, ...],
@@ -240,23 +242,25 @@ def discard_dead(
     if not reason and not dry_run:
         message = "discarding needs a --reason; it is kept with each"
         raise click.UsageError(message)
-    chosen = Chosen(session, ids, Filters(**filters), everything=everything, replay=False)
+    chosen = DeadLetterSelection(
+        session, ids, Filters(**filters), everything=everything, replay=False
+    )
 
-    def act(progress: Progress) -> Ended:
+    def act(progress: Progress) -> DeadLetterResult:
         app, run_ids, which = chosen.app, chosen.run_ids, chosen.which
-        runs, show = Bulk(0, 0), _of_runs(progress)
+        runs, show = BulkResult(0, 0), _run_progress(progress)
         if app is not None:
             runs = app.dead.discard(run_ids, which=which, reason=reason, progress=show)
-        behind = _behind(runs, progress)
-        return _sum(runs, chosen.letters.discard(reason=reason, progress=behind))
+        behind = _after_runs(runs, progress)
+        return _total(runs, chosen.engine_letters.discard(reason=reason, progress=behind))
 
     _bulk(session, chosen, act, done="discarded", verb="Discard", dry_run=dry_run, yes=yes)
 
 
 def _bulk(
-    session: Session,
-    chosen: Chosen,
-    act: Callable[[Progress], Ended],
+    session: CommandSession,
+    chosen: DeadLetterSelection,
+    act: Callable[[Progress], DeadLetterResult],
     *,
     done: str,
     verb: str,
@@ -268,7 +272,7 @@ def _bulk(
         return
     if not yes:
         _confirm(session, verb, chosen.count())
-    total = chosen.count() if is_watched(session) else None
+    total = chosen.count() if is_interactive(session) else None
     with bar(session, verb, total=total) as progress:
         result = act(progress)
     if session.as_json:
@@ -277,62 +281,64 @@ def _bulk(
     elif not session.quiet:
         left = f", left {len(result.unsent):,}" if result.unsent else ""
         print_line(f"{done} {result.done:,}, skipped {result.skipped:,}{left}")
-        note_unsent(result)
-        chosen.note_left()
+        print_unsent(result)
+        chosen.print_skipped()
         if result == (0, 0, ()):
-            print_note(chosen.none())
+            print_note(chosen.no_match())
     if any(not each.elsewhere for each in result.unsent):
         click.get_current_context().exit(FAILURE)
 
 
-def _confirm(session: Session, verb: str, matching: int) -> None:
+def _confirm(session: CommandSession, verb: str, matching: int) -> None:
     if matching or session.as_json:
         letters = "dead letter" if matching == 1 else "dead letters"
         confirm(session, f"{verb} {matching:,} {letters}?")
 
 
-def _print_dry_run(session: Session, chosen: Chosen, done: str) -> None:
+def _print_dry_run(session: CommandSession, chosen: DeadLetterSelection, done: str) -> None:
     matching = chosen.count()
     if session.as_json:
         print_json({done: 0, "skipped": 0, "dry_run": True, "matching": matching})
         return
     print_line(f"{matching:,} would be {done}")
     if not session.quiet:
-        chosen.note_left()
+        chosen.print_skipped()
     if matching == 0 and not session.quiet:
-        print_note(chosen.none())
+        print_note(chosen.no_match())
 
 
-def _of_runs(progress: Progress) -> Callable[[Bulk], None]:
+def _run_progress(progress: Progress) -> Callable[[BulkResult], None]:
     return lambda runs: progress(runs.done + runs.skipped)
 
 
-def _behind(runs: Bulk, progress: Progress) -> Progress:
+def _after_runs(runs: BulkResult, progress: Progress) -> Progress:
     return lambda letters: progress(runs.done + runs.skipped + letters)
 
 
-def _sum(runs: Bulk, letters: Ended) -> Ended:
-    return Ended(runs.done + letters.done, runs.skipped + letters.skipped, letters.unsent)
+def _total(runs: BulkResult, letters: DeadLetterResult) -> DeadLetterResult:
+    return DeadLetterResult(
+        runs.done + letters.done, runs.skipped + letters.skipped, letters.unsent
+    )
 
 
-def _groups(desk: Desk, given: Filters, limit: int) -> list[DeadGroup]:
-    found: list[DeadGroup] = []
+def _groups(desk: DeadLetterSource, given: Filters, limit: int) -> list[DeadLetterGroup]:
+    found: list[DeadLetterGroup] = []
     if desk.app is not None and given.engine is None:
         which = given.resolve(desk.clock)
         found += desk.app.dead.groups(
             task=which.task, queue=which.queue, since=which.since, limit=limit
         )
-    letters = given.letters(desk.clock)
+    letters = given.engine_letters(desk.clock)
     if letters is not None:
-        found += desk.letters.groups(letters._replace(limit=limit))
+        found += desk.engine_letters.groups(letters._replace(limit=limit))
     return sorted(found, key=lambda group: (-group.count, group.task))[:limit]
 
 
-class _Page(NamedTuple):
+class _DeadLetterPage(NamedTuple):
     """The newest of both kinds; their ids grow with time, so one cursor continues both."""
 
     runs: list[RunRecord]
-    letters: list[Letter]
+    letters: list[DeadLetterRecord]
     cursor: str | None = None
 
     @property
@@ -341,43 +347,49 @@ class _Page(NamedTuple):
         return [*(run.id for run in self.runs), *(letter.id for letter in self.letters)]
 
 
-def _page(desk: Desk, given: Filters, limit: int, cursor: str | None) -> _Page:
+def _page(
+    desk: DeadLetterSource, given: Filters, limit: int, cursor: str | None
+) -> _DeadLetterPage:
     which = given.resolve(desk.clock)
     before = which.resolve(limit=limit, cursor=cursor).before
     runs: list[RunRecord] = []
     if desk.app is not None and given.engine is None:
         found = desk.app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
         runs = [run.record for run in found]
-    letters: list[Letter] = []
-    which_letters = given.letters(desk.clock)
+    letters: list[DeadLetterRecord] = []
+    which_letters = given.engine_letters(desk.clock)
     if which_letters is not None:
-        letters = list(desk.letters.page(which_letters._replace(before=before, limit=limit)))
-    both = _Page(runs, letters)
+        letters = list(desk.engine_letters.page(which_letters._replace(before=before, limit=limit)))
+    both = _DeadLetterPage(runs, letters)
     if len(both.ids) < limit:
         return both
     last = sorted(both.ids, reverse=True)[limit - 1]
-    return _Page(
+    return _DeadLetterPage(
         [run for run in runs if run.id >= last],
         [letter for letter in letters if letter.id >= last],
         last,
     )
 
 
-def _page_document(desk: Desk, session: Session, page: _Page, *, show_args: bool) -> dict[str, Any]:
+def _page_document(
+    desk: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
+) -> dict[str, Any]:
     runs = []
     if desk.app is not None:
         view = ArgumentView(desk.app, session, show=show_args)
         runs = [run_document(run, view) for run in page.runs]
-    letters = [letter_document(letter, show_args=show_args) for letter in page.letters]
+    letters = [dead_letter_document(letter, show_args=show_args) for letter in page.letters]
     return {"runs": runs, "letters": letters, "cursor": page.cursor}
 
 
-def _print_page(desk: Desk, session: Session, page: _Page, *, show_args: bool) -> None:
+def _print_page(
+    desk: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
+) -> None:
     now = desk.clock.now()
     if page.runs and desk.app is not None:
         print_run_table(page.runs, ArgumentView(desk.app, session, show=show_args), now)
     if page.runs and page.letters:
         print_line("")
     if page.letters:
-        print_letters(page.letters, now, show_args=show_args)
+        print_dead_letters(page.letters, now, show_args=show_args)
     print_cursor(page.cursor)

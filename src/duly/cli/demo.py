@@ -9,27 +9,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from duly.cli import demo_schedules
-from duly.cli.demo_tables import NO_FAULT, Line, tabulate, told
+from duly.cli.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
 from duly.cli.output import print_json, print_note
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import monotonic
 from duly.prove.demo import (
     LEASE_SECONDS,
     PROCESSES,
     TREES,
-    Moment,
-    Result,
-    Row,
-    Watch,
+    DemoProgress,
+    DemoResult,
+    OrderCounts,
+    ProgressCallback,
     run_demo,
     total,
 )
-from duly.prove.places import Folder, own_tables
-from duly.prove.schedule_demo import Result as ScheduleResult
+from duly.prove.schedule_demo import ScheduleDemoResult as ScheduleResult
 from duly.prove.schedule_demo import run_schedule_demo
+from duly.prove.scratch_storage import ScratchFolder, scratch_url
 from duly.settings import load_settings
 
-_SAY_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 _URL = "A PostgreSQL database (DULY_URL); without one SQLite in a temporary folder is used."
 
 
@@ -47,7 +47,7 @@ _URL = "A PostgreSQL database (DULY_URL); without one SQLite in a temporary fold
 @partial(shared_options, url=_URL)
 @pass_session
 def command(
-    session: Session, /, *, schedules: bool, orders: int, seconds: float, seed: int
+    session: CommandSession, /, *, schedules: bool, orders: int, seconds: float, seed: int
 ) -> None:
     """See duly at work while its workers are killed with -9 and frozen.
 
@@ -62,17 +62,17 @@ def command(
     settings = load_settings().over("option", url=session.url)
     if "url" in settings.origins and settings.url.startswith("sqlite:"):
         print_note(f"{settings.url} is not used: the demo has SQLite in a temporary folder.")
-    with Folder() as folder, own_tables(settings.url, folder.path) as url:
-        result: Result | ScheduleResult
+    with ScratchFolder() as folder, scratch_url(settings.url, folder.path) as url:
+        result: DemoResult | ScheduleResult
         if schedules:
             if not quiet:
                 demo_schedules.introduce(console)
-            with _watching(console, "instants", quiet=quiet, freezes=False) as watch:
+            with _progress_display(console, "instants", quiet=quiet, freezes=False) as watch:
                 result = run_schedule_demo(url, folder.path, watch, seconds=seconds, seed=seed)
         else:
             if not quiet:
                 _introduce(console, orders)
-            with _watching(console, "orders", quiet=quiet) as watch:
+            with _progress_display(console, "orders", quiet=quiet) as watch:
                 result = run_demo(
                     url, folder.path, watch, orders=orders, seconds=seconds, seed=seed
                 )
@@ -98,7 +98,9 @@ def _introduce(console: Console, orders: int) -> None:
 
 
 @contextmanager
-def _watching(console: Console, what: str, *, quiet: bool, freezes: bool = True) -> Iterator[Watch]:
+def _progress_display(
+    console: Console, what: str, *, quiet: bool, freezes: bool = True
+) -> Iterator[ProgressCallback]:
     """Give what shows the progress: a bar on a terminal, lines elsewhere, or nothing."""
     if quiet:
         yield lambda _moment: None
@@ -113,13 +115,13 @@ def _watching(console: Console, what: str, *, quiet: bool, freezes: bool = True)
         with Progress(*columns, console=console, expand=True) as progress:
             bar = progress.add_task("", struck="")
 
-            def watch(moment: Moment) -> None:
+            def watch(moment: DemoProgress) -> None:
                 progress.update(
                     bar,
                     description=moment.what,
                     completed=moment.done,
                     total=moment.total,
-                    struck=_struck(moment, freezes=freezes),
+                    struck=_fault_counts(moment, freezes=freezes),
                 )
 
             yield watch
@@ -127,19 +129,19 @@ def _watching(console: Console, what: str, *, quiet: bool, freezes: bool = True)
         yield _lines(lambda text: console.print(text, soft_wrap=True), what, freezes=freezes)
 
 
-def _struck(moment: Moment, *, freezes: bool) -> str:
+def _fault_counts(moment: DemoProgress, *, freezes: bool) -> str:
     killed = f"[red]{moment.kills:>2} killed[/]"
     if not freezes:
         return killed
     return f"{killed} [{'cyan' if moment.frozen else 'dim'}]{moment.frozen} frozen[/]"
 
 
-def _lines(say: Callable[[str], None], what: str, *, freezes: bool) -> Watch:
-    said_at = -_SAY_SECONDS
+def _lines(say: Callable[[str], None], what: str, *, freezes: bool) -> ProgressCallback:
+    said_at = -_PROGRESS_SECONDS
 
-    def watch(moment: Moment) -> None:
+    def watch(moment: DemoProgress) -> None:
         nonlocal said_at
-        if monotonic() - said_at >= _SAY_SECONDS:
+        if monotonic() - said_at >= _PROGRESS_SECONDS:
             said_at = monotonic()
             frozen = f", {moment.frozen} frozen" if freezes else ""
             say(
@@ -149,20 +151,20 @@ def _lines(say: Callable[[str], None], what: str, *, freezes: bool) -> Watch:
     return watch
 
 
-def _show(console: Console, result: Result) -> None:
-    lines: list[Line[Row]] = [
-        Line("enqueued", lambda row: row.enqueued),
-        Line("succeeded", lambda row: row.succeeded, "green"),
-        Line(
+def _show(console: Console, result: DemoResult) -> None:
+    lines: list[CountLine[OrderCounts]] = [
+        CountLine("enqueued", lambda row: row.enqueued),
+        CountLine("succeeded", lambda row: row.succeeded, "green"),
+        CountLine(
             "interrupted, waiting for a person",
             lambda row: row.interrupted,
             "magenta",
             is_shown_empty=False,
         ),
-        Line("dead by the crash limit", lambda row: row.dead, "yellow", is_shown_empty=False),
-        Line("lost", lambda row: row.lost, "red", NO_FAULT),
-        Line("duplicated", lambda row: row.duplicated, "red", NO_FAULT),
-        Line(
+        CountLine("dead by the crash limit", lambda row: row.dead, "yellow", is_shown_empty=False),
+        CountLine("lost", lambda row: row.lost, "red", NO_FAULT),
+        CountLine("duplicated", lambda row: row.duplicated, "red", NO_FAULT),
+        CountLine(
             "repeated after a crash, as allowed",
             lambda row: row.again,
             "yellow",
@@ -179,7 +181,7 @@ def _show(console: Console, result: Result) -> None:
         console.print(line, soft_wrap=not console.is_terminal)
 
 
-def _explanations(result: Result) -> Iterator[str]:
+def _explanations(result: DemoResult) -> Iterator[str]:
     if result.zombies:
         late = result.late_results_refused
         results = "1 late result was" if late == 1 else f"{late} late results were"
@@ -195,6 +197,6 @@ def _explanations(result: Result) -> Iterator[str]:
             f'Interrupted: on_crash="hold" and killed mid-body, {effects} of them after their '
             f"effect; not run again before a person says so."
         )
-    yield told(result.database, result.seconds, result.seed)
+    yield environment_line(result.database, result.seconds, result.seed)
     if not result.holds:
         yield "[bold red]Orders were lost or doubled: this is a bug in duly.[/]"

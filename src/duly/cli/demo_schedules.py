@@ -2,8 +2,15 @@
 
 from rich.console import Console
 
-from duly.cli.demo_tables import NO_FAULT, Line, tabulate, told
-from duly.prove.schedule_demo import KINDS, PROCESSES, TREES, Result, Row, total
+from duly.cli.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
+from duly.prove.schedule_demo import (
+    KINDS,
+    PROCESSES,
+    TREES,
+    InstantCounts,
+    ScheduleDemoResult,
+    total,
+)
 
 
 def introduce(console: Console) -> None:
@@ -17,20 +24,21 @@ def introduce(console: Console) -> None:
     )
 
 
-def show(console: Console, result: Result) -> None:
+def show(console: Console, result: ScheduleDemoResult) -> None:
     """Show what became of the instants."""
-    lines: list[Line[Row]] = [
-        Line("schedules", lambda row: row.schedules),
-        Line("due instants", lambda row: row.due),
-        Line("fired", lambda row: row.fired),
-        Line("ran", lambda row: row.ran, "green"),
-        Line("missed", lambda row: row.missed, "red", NO_FAULT),
-        Line("doubled", lambda row: row.doubled, "red", NO_FAULT),
+    lines: list[CountLine[InstantCounts]] = [
+        CountLine("schedules", lambda row: row.schedules),
+        CountLine("due instants", lambda row: row.due),
+        CountLine("fired", lambda row: row.fired),
+        CountLine("ran", lambda row: row.ran, "green"),
+        CountLine("missed", lambda row: row.missed, "red", NO_FAULT),
+        CountLine("doubled", lambda row: row.doubled, "red", NO_FAULT),
     ]
     strikes = {"kill -9": result.kills, "runs taken over after one": result.attempts_lost}
     console.print(tabulate("runs", (*result.rows, total(result.rows)), lines, strikes))
     console.print(
-        told(result.database, result.seconds, result.seed), soft_wrap=not console.is_terminal
+        environment_line(result.database, result.seconds, result.seed),
+        soft_wrap=not console.is_terminal,
     )
     if not result.holds:
         console.print("[bold red]Instants were missed or ran twice: this is a bug in duly.[/]")

@@ -9,17 +9,17 @@ from rich.text import Text
 NO_FAULT = "bold green"
 
 
-class Kind(Protocol):
+class KindCounts(Protocol):
     """Numbers of one kind of work."""
 
     @property
     def kind(self) -> str: ...
 
 
-Row = TypeVar("Row", bound=Kind)
+Row = TypeVar("Row", bound=KindCounts)
 
 
-class Line(NamedTuple, Generic[Row]):
+class CountLine(NamedTuple, Generic[Row]):
     """One line of the table: a number of every row, and how it looks."""
 
     title: str
@@ -30,7 +30,7 @@ class Line(NamedTuple, Generic[Row]):
 
 
 def tabulate(
-    what: str, rows: Sequence[Row], lines: Sequence[Line[Row]], strikes: Mapping[str, int]
+    what: str, rows: Sequence[Row], lines: Sequence[CountLine[Row]], strikes: Mapping[str, int]
 ) -> Table:
     """Lay the rows out as columns, the last one being their sum, with the strikes below it."""
     table = Table(
@@ -53,7 +53,7 @@ def tabulate(
     return table
 
 
-def told(database: Mapping[str, str], seconds: float, seed: int) -> str:
+def environment_line(database: Mapping[str, str], seconds: float, seed: int) -> str:
     """Say where it ran, how long, and how to repeat it."""
     name = "SQLite" if database["kind"] == "sqlite" else "PostgreSQL"
     return f"{name} {database['version']} ({database['journal']}), {seconds} s, seed {seed}"

@@ -2,21 +2,21 @@
 
 import click
 
-from duly.actor import acting
-from duly.cli.loading import app_of
+from duly.actor import resolve_actor
+from duly.cli.applications import app_of
 from duly.cli.output import print_json, print_line
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.run import check_reason
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 
 
 @click.command("deploy-mark")
 @click.argument("version")
 @shared_options
 @pass_session
-def command(session: Session, /, *, version: str) -> None:
+def command(session: CommandSession, /, *, version: str) -> None:
     """Mark that VERSION is deployed now."""
-    op = RecordAct(acting(None), "deploy", "deployment", check_reason(version))
+    op = RecordAuditEntry(resolve_actor(None), "deploy", "deployment", check_reason(version))
     app_of(session, creates=True).store.apply([op])
     if session.as_json:
         print_json({"version": version})

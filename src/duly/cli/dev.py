@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import click
 
-from duly.cli.dashboard import TOKEN, Place, missing_extra
+from duly.cli.dashboard import TOKEN, DashboardAddress, missing_extra
 from duly.cli.output import print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import new_secret
+from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_start
-from duly.observe.writing import FORMAT, set_up_logging
-from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
+from duly.worker.app_loader import parse_reference
 
 _LOOK_SECONDS = 0.3
 _GRACE_SECONDS = 5.0
@@ -29,13 +29,13 @@ _BY_SIGNAL = 128
 _HOST = "127.0.0.1"
 _USUAL_PORT = 8_008
 _PROGRAM = """\
-from duly.runtime.dying import die_with_parent
+from duly.worker.process_lifetime import die_with_parent
 die_with_parent({})
 from duly.__main__ import main
 main()"""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
-Tell = Callable[[str], None]
+LogFunction = Callable[[str], None]
 
 
 @click.command("dev")
@@ -49,7 +49,7 @@ Tell = Callable[[str], None]
 @shared_options
 @pass_session
 def command(
-    session: Session, /, *, reference: str | None, port: int | None, no_dashboard: bool
+    session: CommandSession, /, *, reference: str | None, port: int | None, no_dashboard: bool
 ) -> None:
     """Run the tasks and schedules of APP (module:attribute), anew whenever the code changes.
 
@@ -64,17 +64,19 @@ def command(
     parse_reference(app)
     if session.as_json:
         os.environ[FORMAT] = "json"
-    tell = _teller()
+    tell = _log_function()
     shared = [] if session.url is None else ["--url", session.url]
     programs = [
-        _Program("worker", [app, "--grace", str(_GRACE_SECONDS), *shared, *_loud(session)], {})
+        _Program(
+            "worker", [app, "--grace", str(_GRACE_SECONDS), *shared, *_output_options(session)], {}
+        )
     ]
-    pages = None if no_dashboard else _pages(port, tell)
+    pages = None if no_dashboard else _dashboard_program(port, tell)
     if pages is not None:
         programs.append(pages.with_options("--app", app, *shared))
     if not session.quiet:
         tell(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
-    with _ending_on(signal.SIGTERM, signal.SIGHUP):
+    with _exit_on_signals(signal.SIGTERM, signal.SIGHUP):
         while True:
             _work_until_changed(programs, tell)
             tell("duly dev: the code has changed")
@@ -104,7 +106,7 @@ class _Program(NamedTuple):
         )
 
 
-def _teller() -> Tell:
+def _log_function() -> LogFunction:
     """Return what says something in the form in which the worker logs."""
     if load_settings().log_format == "json":
         set_up_logging("INFO", "json")
@@ -112,14 +114,14 @@ def _teller() -> Tell:
     return print_note
 
 
-def _loud(session: Session) -> list[str]:
+def _output_options(session: CommandSession) -> list[str]:
     return (["-v"] if session.verbose else []) + (["--quiet"] if session.quiet else [])
 
 
 # -- the dashboard --
 
 
-def _pages(port: int | None, tell: Tell) -> _Program | None:
+def _dashboard_program(port: int | None, tell: LogFunction) -> _Program | None:
     """Say where the dashboard will be and return it; None if what it needs is not installed."""
     missing = missing_extra()
     if missing is not None:
@@ -131,7 +133,7 @@ def _pages(port: int | None, tell: Tell) -> _Program | None:
         # Made here, so that pages stay open when the code has changed.
         secrets[TOKEN] = new_secret()
     found = _free_port(port)
-    place = Place(f"http://{_HOST}:{found}/", secrets.get(TOKEN))
+    place = DashboardAddress(f"http://{_HOST}:{found}/", secrets.get(TOKEN))
     if settings.log_format == "json":
         click.echo(json.dumps(place.as_json(write=True)))
     else:
@@ -147,7 +149,7 @@ def _pages(port: int | None, tell: Tell) -> _Program | None:
 
 def _free_port(wanted: int | None) -> int:
     # Needs what the dashboard needs.
-    from duly.dashboard.serving import CannotListen, listen  # noqa: PLC0415
+    from duly.dashboard.server import CannotListen, listen  # noqa: PLC0415
 
     try:
         with closing(listen(_HOST, _USUAL_PORT if wanted is None else wanted)) as socket:
@@ -162,7 +164,7 @@ def _free_port(wanted: int | None) -> int:
 
 
 @contextmanager
-def _ending_on(*signals: signal.Signals) -> Iterator[None]:
+def _exit_on_signals(*signals: signal.Signals) -> Iterator[None]:
     """Have these end the command as Ctrl-C does, with what it has started.
 
     One that is ignored stays so: `nohup` wants the command to outlive its terminal.
@@ -180,12 +182,12 @@ def _ending_on(*signals: signal.Signals) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _work_until_changed(programs: list[_Program], tell: Tell) -> None:
-    before = _stamps(Path.cwd())
+def _work_until_changed(programs: list[_Program], tell: LogFunction) -> None:
+    before = _modification_times(Path.cwd())
     running = {program.name: program.start() for program in programs}
     ended: set[str] = set()
     try:
-        while _stamps(Path.cwd()) == before:
+        while _modification_times(Path.cwd()) == before:
             for name, process in running.items():
                 if name not in ended and process.poll() is not None:
                     ended.add(name)
@@ -201,7 +203,7 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:
-            _see_to_end(process)
+            _wait_or_kill(process)
     except BaseException:
         for process in processes:
             process.kill()
@@ -209,7 +211,7 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
         raise
 
 
-def _see_to_end(process: "subprocess.Popen[bytes]") -> None:
+def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
     """Wait for a program that was asked to stop, and make it."""
     try:
         process.wait(_GRACE_SECONDS * 2)
@@ -218,7 +220,7 @@ def _see_to_end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _stamps(folder: Path) -> dict[str, int]:
+def _modification_times(folder: Path) -> dict[str, int]:
     """Return when each Python file below a folder was changed."""
     found = {}
     for place, folders, files in os.walk(folder):

@@ -5,22 +5,22 @@ from contextlib import closing
 import click
 
 from duly.api.doctor import examine
-from duly.cli.db import judge, url_of
+from duly.cli.applications import app_of
+from duly.cli.db import schema_finding, url_of
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line
-from duly.cli.places import missing_file, package_of
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import print_fields
-from duly.core.finding import Finding, judged
+from duly.cli.urls import missing_file, package_of
+from duly.core.diagnosis import Diagnosis, diagnosis_of
 from duly.store import migrator
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 
 @click.command("doctor")
 @shared_options
 @pass_session
-def command(session: Session) -> None:
+def command(session: CommandSession) -> None:
     """Look at engine, settings, clocks, tables, workers and tasks.
 
     Ends with status 1 if something is wrong; a warning alone does not count as that.
@@ -38,16 +38,16 @@ def command(session: Session) -> None:
         raise click.exceptions.Exit(FAILURE)
 
 
-def _schema(url: str) -> Finding:
+def _schema(url: str) -> Diagnosis:
     needed = migrator.newest(package_of(url))
     missing = missing_file(url)
     if missing is not None:
         remedy = "name another with --url, or create this one: duly db migrate"
-        return Finding("schema", "error", f"there is no database at {missing}", remedy)
+        return Diagnosis("schema", "error", f"there is no database at {missing}", remedy)
     with closing(open_store(url, migrate=False)) as store:
         found = store.read_schema()
-    status = judge(found, needed)
-    return judged(
+    status = schema_finding(found, needed)
+    return diagnosis_of(
         "schema",
         f"version {found.version}, and this code needs {needed}",
         bad=status.name != "ok",
@@ -56,7 +56,7 @@ def _schema(url: str) -> Finding:
     )
 
 
-def _print(findings: list[Finding], *, quiet: bool) -> None:
+def _print(findings: list[Diagnosis], *, quiet: bool) -> None:
     shown = [each for each in findings if each.level != "ok"] if quiet else findings
     print_fields((each.check, f"{each.level}: {each.text}") for each in shown)
     for each in shown:

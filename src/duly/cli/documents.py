@@ -3,32 +3,32 @@
 from typing import Any
 
 from duly.cli.arguments import ArgumentView, parsed, parsed_call
+from duly.core.concurrency_limits import shown_lane
 from duly.core.instants import iso
-from duly.core.limiting import shown_lane
-from duly.core.masking import Mask
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    DeadGroup,
+    AuditEntry,
+    DeadLetterGroup,
     LogLine,
     QueueRecord,
     RunRecord,
     StepRecord,
     WorkerRecord,
 )
+from duly.core.redaction import Redaction
 from duly.limits import COUNT_CAP
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 Record = (
     StepRecord
     | RunRecord
     | AttemptRecord
     | LogLine
-    | Act
+    | AuditEntry
     | WorkerRecord
     | QueueRecord
-    | DeadGroup
-    | Letter
+    | DeadLetterGroup
+    | DeadLetterRecord
 )
 
 
@@ -45,9 +45,9 @@ def step_document(run: RunRecord, step: StepRecord, view: ArgumentView) -> dict[
     return document(step) | view.step_document(run, step)
 
 
-def letter_document(letter: Letter, *, show_args: bool) -> dict[str, Any]:
+def dead_letter_document(letter: DeadLetterRecord, *, show_args: bool) -> dict[str, Any]:
     """Return a letter of another engine, without its arguments unless they are asked for."""
-    arguments = parsed_call(Mask().text(letter.arguments)) if show_args else None
+    arguments = parsed_call(Redaction().text(letter.arguments)) if show_args else None
     shown = {"arguments": arguments, "arguments_hidden": not show_args}
     return document(letter) | {"options": parsed(letter.options)} | shown
 

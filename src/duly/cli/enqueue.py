@@ -6,13 +6,13 @@ from typing import Any
 import click
 
 from duly.app import Duly
+from duly.cli.applications import app_with_tasks
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
-from duly.cli.loading import app_with_tasks
+from duly.cli.option_types import JsonArguments, duration, instant, json_arguments, tag
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.values import Arguments, duration, instant, json_arguments, tag
-from duly.cli.waiting import wait_for
+from duly.cli.session import CommandSession, pass_session, shared_options
+from duly.cli.wait import wait_for
 from duly.errors import BadOption
 from duly.registry import Definition, Registry
 from duly.run import Run
@@ -36,11 +36,11 @@ from duly.task import Task
 @shared_options
 @pass_session
 def command(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     task: str,
-    arguments: Arguments,
+    arguments: JsonArguments,
     tags: tuple[tuple[str, str], ...],
     wait: bool,
     timeout: timedelta | None,
@@ -79,7 +79,7 @@ def find_task(registry: Registry, name: str) -> Definition:
     return registry.get(name)
 
 
-def _print_accepted(app: Duly, session: Session, run: Run[Any]) -> None:
+def _print_accepted(app: Duly, session: CommandSession, run: Run[Any]) -> None:
     if session.as_json:
         _print_document(app, session, run)
         return
@@ -88,7 +88,7 @@ def _print_accepted(app: Duly, session: Session, run: Run[Any]) -> None:
         print_note("This key has a run already; nothing new was made.")
 
 
-def _wait(app: Duly, session: Session, run: Run[Any], timeout: timedelta | None) -> None:
+def _wait(app: Duly, session: CommandSession, run: Run[Any], timeout: timedelta | None) -> None:
     if not session.as_json and not session.quiet:
         _print_accepted(app, session, run)
     error = wait_for(run, session, None if timeout is None else timeout.total_seconds())
@@ -100,6 +100,6 @@ def _wait(app: Duly, session: Session, run: Run[Any], timeout: timedelta | None)
         raise error
 
 
-def _print_document(app: Duly, session: Session, run: Run[Any]) -> None:
+def _print_document(app: Duly, session: CommandSession, run: Run[Any]) -> None:
     view = ArgumentView(app, session, show=False)
     print_json({"run": run_document(run.record, view), "new": run.new})

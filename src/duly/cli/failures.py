@@ -20,7 +20,7 @@ from duly.errors import (
     TaskNotRegistered,
     WorkerTimeout,
 )
-from duly.runtime.loading import users_traceback
+from duly.worker.app_loader import users_traceback
 
 FAILURE = 1
 USAGE = 2

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from duly.api.runs import Filter
-from duly.cli.values import Clock, instant_since, since, tag
+from duly.cli.option_types import TimeSource, instant_since, since, tag
 from duly.core.key import check_storable
 from duly.core.states import DEAD, State
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 from duly.task import instant
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,13 +33,13 @@ class Filters(NamedTuple):
         """Whether they select everything."""
         return self == Filters()
 
-    def resolve(self, clock: Clock) -> Filter:
+    def resolve(self, clock: TimeSource) -> Filter:
         """Return them as the application takes them."""
         state = list(self.state) or None
         since = instant_since(clock, self.since)
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
 
-    def letters(self, clock: Clock) -> LetterFilter | None:
+    def engine_letters(self, clock: TimeSource) -> DeadLetterFilter | None:
         """Return which letters of other engines they select; None if they are about runs alone."""
         if self._is_about_runs:
             return None
@@ -49,7 +49,7 @@ class Filters(NamedTuple):
                 check_storable(what, text)
         since = instant_since(clock, self.since)
         made_since = None if since is None else instant("since", since)
-        return LetterFilter(
+        return DeadLetterFilter(
             engine=self.engine, task=self.task, since=made_since, fingerprint=self.fingerprint
         )
 

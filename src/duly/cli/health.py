@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import click
 
-from duly.api.doctor import unfit
+from duly.api.doctor import health_problems
+from duly.cli.applications import app_of
 from duly.cli.failures import FAILURE
-from duly.cli.loading import app_of
+from duly.cli.option_types import duration
 from duly.cli.output import print_json, print_line
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.values import duration
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.limits import COUNT_CAP
 
 
@@ -24,7 +24,7 @@ from duly.limits import COUNT_CAP
 @shared_options
 @pass_session
 def command(
-    session: Session, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
+    session: CommandSession, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
 ) -> None:
     """Say whether the store answers, a worker is live, and work gets done.
 
@@ -34,7 +34,9 @@ def command(
     Ends with status 0 if so, 1 if not, and 75 if the database is away.
     """
     store = app_of(session).store
-    problems = unfit(store, max_age=max_age, max_depth=max_depth, needs_worker=not no_worker)
+    problems = health_problems(
+        store, max_age=max_age, max_depth=max_depth, needs_worker=not no_worker
+    )
     if session.as_json:
         print_json({"ok": not problems, "store": store.shown_url, "problems": problems})
     elif not session.quiet:

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
+from duly.cli.applications import app_of
 from duly.cli.list_group import ListGroup
-from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
-from duly.core.instants import span
+from duly.core.instants import duration_text
 from duly.core.record import LockRecord
 from duly.limits import PAGE
 from duly.store.protocol import Inspector
@@ -32,7 +32,7 @@ def command() -> None:
 @command.command("list")
 @shared_options
 @pass_session
-def list_locks(session: Session) -> None:
+def list_locks(session: CommandSession) -> None:
     """List the locks that somebody holds, by name.
 
     A lock is renewed while it is held: the time that is left is how long it outlives a holder that
@@ -59,7 +59,7 @@ def _held(store: Inspector) -> Iterator[LockRecord]:
 
 
 def _row(lock: LockRecord) -> tuple[str, ...]:
-    return lock.name, lock.holder, str(lock.fence), span(lock.left)
+    return lock.name, lock.holder, str(lock.fence), duration_text(lock.left)
 
 
 def _document(lock: LockRecord) -> dict[str, Any]:

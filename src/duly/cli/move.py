@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from duly.cli.confirming import confirm, yes_option
 from duly.cli.failures import FAILURE
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.places import masked, missing_file, package_of
 from duly.cli.progress import bar
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.prompt import confirm, yes_option
+from duly.cli.session import CommandSession, pass_session, shared_options
+from duly.cli.urls import masked, missing_file, package_of
 from duly.core.amounts import amount
-from duly.core.audit import Flaw
+from duly.core.audit import AuditFinding
 from duly.errors import StoreRefused
 from duly.limits import PAGE
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 
 @click.command("move")
@@ -25,7 +25,7 @@ from duly.store.opening import open_store
 @yes_option
 @shared_options
 @pass_session
-def command(session: Session, /, *, source: str, target: str, yes: bool) -> None:
+def command(session: CommandSession, /, *, source: str, target: str, yes: bool) -> None:
     """Copy everything from FROM (sqlite:///…) into TO (postgresql://…), which must be empty.
 
     All workers must have stopped. Nobody can write to the file meanwhile, and all of it or nothing
@@ -64,15 +64,15 @@ def _check(source: str, target: str) -> None:
         raise StoreRefused(f"there is no database at {missing}")
 
 
-def _move(source: str, target: str, session: Session) -> dict[str, int]:
+def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
     # Each knows its own driver, and PostgreSQL's is an extra.
-    reading: Any = import_module("duly.store.sqlite.moving").reading
+    reading: Any = import_module("duly.store.sqlite.transfer").reading
     with (
         closing(open_store(source)) as old,
         closing(open_store(target)) as new,
         reading(old) as everything,
     ):
-        write: Any = import_module("duly.store.postgres.moving").write
+        write: Any = import_module("duly.store.postgres.transfer").write
         with bar(session, "Copying", total=everything.row_count()) as show:
             counts: dict[str, int] = write(new.url, everything, show)
         # Everything has arrived there. What the file accepted from now on would be lost.
@@ -83,6 +83,6 @@ def _move(source: str, target: str, session: Session) -> dict[str, int]:
     return counts
 
 
-def _audit(url: str, session: Session) -> list[Flaw]:
+def _audit(url: str, session: CommandSession) -> list[AuditFinding]:
     with closing(open_store(url)) as store, bar(session, f"Auditing {store.shown_url}"):
         return list(store.audit(PAGE))

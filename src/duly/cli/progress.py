@@ -12,7 +12,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from duly.cli.session import Session
+from duly.cli.session import CommandSession
 from duly.cli.tables import stderr_console
 from duly.core.escape import clean
 
@@ -20,15 +20,15 @@ Show = Callable[[int], None]
 """Is told how many are done."""
 
 
-def is_watched(session: Session) -> bool:
+def is_interactive(session: CommandSession) -> bool:
     """Say whether somebody would see a bar."""
     return not session.as_json and not session.quiet and stderr_console() is not None
 
 
 @contextmanager
-def bar(session: Session, what: str, *, total: int | None = None) -> Iterator[Show]:
+def bar(session: CommandSession, what: str, *, total: int | None = None) -> Iterator[Show]:
     """Draw a bar during a block, which grows as it is told, or only moves if no total is known."""
-    console = stderr_console() if is_watched(session) else None
+    console = stderr_console() if is_interactive(session) else None
     if console is None:
         yield lambda _: None
         return

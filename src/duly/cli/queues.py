@@ -7,17 +7,17 @@ from typing import Any
 import click
 
 from duly.app import Duly
+from duly.cli.applications import app_of
 from duly.cli.documents import queue_document
 from duly.cli.list_group import ListGroup
-from duly.cli.loading import app_of
+from duly.cli.option_types import duration
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.progress import bar
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
-from duly.cli.values import duration
 from duly.clock import monotonic
-from duly.core.hints import similar
 from duly.core.served_queues import ServedQueues
+from duly.core.suggestions import similar
 from duly.errors import WorkerTimeout
 from duly.limits import COUNT_CAP
 
@@ -45,7 +45,7 @@ def command() -> None:
 @command.command("list")
 @shared_options
 @pass_session
-def list_queues(session: Session) -> None:
+def list_queues(session: CommandSession) -> None:
     """List the queues that have live runs or were paused."""
     app = app_of(session)
     queues = app.queues.list()
@@ -77,7 +77,7 @@ def list_queues(session: Session) -> None:
 @_reason
 @shared_options
 @pass_session
-def pause_queue(session: Session, /, *, name: str, reason: str) -> None:
+def pause_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
     """Let nothing of a queue start until it is resumed; what runs goes on."""
     app = app_of(session, creates=True)
     unused = _unused(app, name)
@@ -92,7 +92,7 @@ def pause_queue(session: Session, /, *, name: str, reason: str) -> None:
 @_reason
 @shared_options
 @pass_session
-def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
+def resume_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
     """Let a queue go on."""
     app_of(session, creates=True).queues.resume(name, reason=reason)
     _print_state(session, name, paused=False)
@@ -106,7 +106,7 @@ def resume_queue(session: Session, /, *, name: str, reason: str) -> None:
 @shared_options
 @pass_session
 def limit_queue(
-    session: Session, /, *, name: str, limit: str | None, max_size: str | None, reason: str
+    session: CommandSession, /, *, name: str, limit: str | None, max_size: str | None, reason: str
 ) -> None:
     """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that.
 
@@ -145,7 +145,7 @@ def _whole(text: str) -> int:
 @click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
 @shared_options
 @pass_session
-def drain_queue(session: Session, /, *, name: str, timeout: timedelta | None) -> None:
+def drain_queue(session: CommandSession, /, *, name: str, timeout: timedelta | None) -> None:
     """Wait until nothing of a queue is ready or running; ends with status 4 if that takes too long.
 
     What is due later, or parked, is not waited for.
@@ -186,7 +186,7 @@ def _unused(app: Duly, name: str) -> str:
     return f"Note: no run and no worker has used queue {name!r} yet{hint}."
 
 
-def _print_state(session: Session, name: str, *, paused: bool) -> None:
+def _print_state(session: CommandSession, name: str, *, paused: bool) -> None:
     if session.as_json:
         print_json({"name": name, "paused": paused})
     elif not session.quiet:

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from duly.api.restoring import set_aside
-from duly.cli.confirming import confirm, yes_option
-from duly.cli.loading import app_of
+from duly.api.restore import end_restored_runs
+from duly.cli.applications import app_of
+from duly.cli.option_types import instant_since, since
 from duly.cli.output import print_json, print_line
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.values import instant_since, since
+from duly.cli.prompt import confirm, yes_option
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.core.amounts import amount
 
 BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
@@ -31,7 +31,7 @@ BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
 @shared_options
 @pass_session
 def command(
-    session: Session, /, *, made: datetime | timedelta | None, nothing_ran: bool, yes: bool
+    session: CommandSession, /, *, made: datetime | timedelta | None, nothing_ran: bool, yes: bool
 ) -> None:
     """Park what was live in a backup and may have run since, instead of running it again.
 
@@ -46,7 +46,7 @@ def command(
     if not yes and not nothing_ran:
         when, where = made_at.strftime("%F %T %Z"), app.store.shown_url
         confirm(session, f"End as interrupted what was live in {where} at {when}?")
-    aside = set_aside(app, made_at)
+    aside = end_restored_runs(app, made_at)
     if session.as_json:
         print_json(aside._asdict())
     elif nothing_ran:

@@ -7,19 +7,19 @@ from typing import Any
 import click
 
 from duly.app import Duly
+from duly.cli.applications import app_of
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import Filters, page_options, run_filters
 from duly.cli.list_group import ListGroup
-from duly.cli.listing import print_runs
-from duly.cli.loading import app_of
+from duly.cli.option_types import JsonArguments, duration, json_arguments
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.showing import print_run, show_args
+from duly.cli.run_table import print_runs
+from duly.cli.run_view import print_run, show_args
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tail import changes, print_change
-from duly.cli.values import Arguments, duration, json_arguments
-from duly.cli.waiting import wait_for
+from duly.cli.wait import wait_for
 from duly.clock import monotonic
 from duly.core.states import State
 from duly.limits import PAGE
@@ -39,7 +39,7 @@ def command() -> None:
 @shared_options
 @pass_session
 def list_runs(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     limit: int,
@@ -70,7 +70,7 @@ def list_runs(
 @shared_options
 @pass_session
 def tail_runs(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     first: int,
@@ -95,7 +95,7 @@ def tail_runs(
 @show_args
 @shared_options
 @pass_session
-def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
+def show_run(session: CommandSession, /, *, run_id: str, show_args: bool) -> None:
     """Show one run: its record, attempts, steps, logs, and what operators did to it."""
     print_run(app_of(session), session, run_id, show_args=show_args)
 
@@ -107,7 +107,7 @@ def show_run(session: Session, /, *, run_id: str, show_args: bool) -> None:
 @shared_options
 @pass_session
 def wait_for_run(
-    session: Session, /, *, run_id: str, timeout: timedelta | None, show_args: bool
+    session: CommandSession, /, *, run_id: str, timeout: timedelta | None, show_args: bool
 ) -> None:
     """Wait for the end of a run and print what it returned.
 
@@ -130,7 +130,7 @@ def wait_for_run(
 @click.option("--reason", default="", help="Kept with the run.")
 @shared_options
 @pass_session
-def cancel_run(session: Session, /, *, run_id: str, reason: str) -> None:
+def cancel_run(session: CommandSession, /, *, run_id: str, reason: str) -> None:
     """Cancel a run that waits; ask one that runs to stop.
 
     Ends with status 1 if the run had ended otherwise before.
@@ -162,12 +162,12 @@ def cancel_run(session: Session, /, *, run_id: str, reason: str) -> None:
 @shared_options
 @pass_session
 def retry_run(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     run_id: str,
     reason: str,
-    arguments: Arguments | None,
+    arguments: JsonArguments | None,
     fresh_effects: bool,
     from_step: str | None,
 ) -> None:
@@ -193,7 +193,7 @@ def retry_run(
 @shared_options
 @pass_session
 def resolve_run(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     run_id: str,
@@ -216,7 +216,7 @@ def resolve_run(
     _print_queued_again(app, session, run)
 
 
-def _print_queued_again(app: Duly, session: Session, run: Run[Any]) -> None:
+def _print_queued_again(app: Duly, session: CommandSession, run: Run[Any]) -> None:
     """Say that a run goes on, or that it does not yet: further steps may have to be resolved."""
     if session.as_json:
         view = ArgumentView(app, session, show=False)
@@ -228,7 +228,7 @@ def _print_queued_again(app: Duly, session: Session, run: Run[Any]) -> None:
 
 
 def _edited(
-    app: Duly, session: Session, run_id: str, arguments: Arguments
+    app: Duly, session: CommandSession, run_id: str, arguments: JsonArguments
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if session.app_reference is None:
         message = "--args needs the application, to check them: give --app or set DULY_APP"

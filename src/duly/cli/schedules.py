@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from duly.api.schedule_views import FiredAt, Schedule
+from duly.api.schedule_views import FiringView, ScheduleView
 from duly.api.schedules import Schedules
+from duly.cli.applications import app_of
 from duly.cli.arguments import ArgumentView
 from duly.cli.list_group import ListGroup
-from duly.cli.loading import app_of
+from duly.cli.option_types import utc_instant
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
-from duly.cli.showing import show_args
+from duly.cli.run_view import show_args
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_fields, print_heading, print_table
-from duly.cli.values import utc_instant
 from duly.core.amounts import amount
 from duly.core.instants import iso, microseconds_of, relative
 
@@ -53,7 +53,7 @@ def command() -> None:
 @click.option("--removed", is_flag=True, help="Removed ones too.")
 @shared_options
 @pass_session
-def list_schedules(session: Session, /, *, removed: bool) -> None:
+def list_schedules(session: CommandSession, /, *, removed: bool) -> None:
     """List the schedules by name."""
     app = app_of(session)
     schedules = app.schedules.list(removed=removed)
@@ -78,7 +78,7 @@ def list_schedules(session: Session, /, *, removed: bool) -> None:
 @show_args
 @shared_options
 @pass_session
-def show_schedule(session: Session, /, *, name: str, show_args: bool) -> None:
+def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> None:
     """Show a schedule: what it fires, when, and what became of its last instants."""
     app = app_of(session)
     view = ArgumentView(app, session, show=show_args)
@@ -126,7 +126,7 @@ def show_schedule(session: Session, /, *, name: str, show_args: bool) -> None:
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=_UPCOMING, show_default=True)
 @shared_options
 @pass_session
-def next_instants(session: Session, /, *, name: str, count: int) -> None:
+def next_instants(session: CommandSession, /, *, name: str, count: int) -> None:
     """Say when a schedule comes due next, in UTC and in its own time zone."""
     app = app_of(session)
     upcoming = app.schedules.next(name, count)
@@ -145,7 +145,7 @@ def next_instants(session: Session, /, *, name: str, count: int) -> None:
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @shared_options
 @pass_session
-def list_firings(session: Session, /, *, name: str, limit: int) -> None:
+def list_firings(session: CommandSession, /, *, name: str, limit: int) -> None:
     """List what became of a schedule's due instants, newest first."""
     app = app_of(session)
     app.schedules.get(name)
@@ -161,7 +161,7 @@ def list_firings(session: Session, /, *, name: str, limit: int) -> None:
         print_table(_FIRING_COLUMNS, [_firing_row(firing) for firing in firings])
 
 
-def _add_act(act: Callable[..., None], state: str, text: str) -> None:
+def _add_action_command(act: Callable[..., None], state: str, text: str) -> None:
     """Add the command that does one act to a schedule, and says in which state it is then."""
 
     @command.command(act.__name__, help=text)
@@ -169,7 +169,7 @@ def _add_act(act: Callable[..., None], state: str, text: str) -> None:
     @_reason
     @shared_options
     @pass_session
-    def change(session: Session, /, *, name: str, reason: str) -> None:
+    def change(session: CommandSession, /, *, name: str, reason: str) -> None:
         act(app_of(session).schedules, name, reason=reason)
         if session.as_json:
             print_json({"name": name, "state": state})
@@ -177,13 +177,13 @@ def _add_act(act: Callable[..., None], state: str, text: str) -> None:
             print_line(f"Schedule {name} is {state}.")
 
 
-_add_act(
+_add_action_command(
     Schedules.pause,
     "paused",
     "Skip what comes due until the schedule is resumed; deploys do not end a pause.",
 )
-_add_act(Schedules.resume, "active", "Let a schedule fire again.")
-_add_act(
+_add_action_command(Schedules.resume, "active", "Let a schedule fire again.")
+_add_action_command(
     Schedules.remove,
     "removed",
     "Let a schedule fire no more; what became of its instants stays on record.",
@@ -195,7 +195,7 @@ _add_act(
 @_reason
 @shared_options
 @pass_session
-def run_schedule(session: Session, /, *, name: str, reason: str) -> None:
+def run_schedule(session: CommandSession, /, *, name: str, reason: str) -> None:
     """Fire a schedule now, whatever its state, beside its due instants."""
     run = app_of(session).schedules.run_now(name, reason=reason)
     if session.as_json:
@@ -214,7 +214,7 @@ def run_schedule(session: Session, /, *, name: str, reason: str) -> None:
 @shared_options
 @pass_session
 def backfill_schedule(
-    session: Session, /, *, name: str, start: datetime, end: datetime, reason: str
+    session: CommandSession, /, *, name: str, start: datetime, end: datetime, reason: str
 ) -> None:
     """Run the due instants of a span of time that have not run yet, skipped ones too."""
     app = app_of(session)
@@ -235,7 +235,7 @@ def _print_upcoming(upcoming: Any) -> None:  # noqa: ANN401 - a sequence of date
         print_line(utc if at.tzinfo is UTC else f"{utc}   {local}")
 
 
-def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
+def _row(schedule: ScheduleView, now: int) -> tuple[str, ...]:
     return (
         schedule.name,
         schedule.state if schedule.is_registered else f"{schedule.state}, task unknown",
@@ -246,7 +246,7 @@ def _row(schedule: Schedule, now: int) -> tuple[str, ...]:
     )
 
 
-def _firing_row(firing: FiredAt) -> tuple[str, ...]:
+def _firing_row(firing: FiringView) -> tuple[str, ...]:
     instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
     if firing.instants > 1:
         instant += f" and {firing.instants - 1} more"
@@ -255,12 +255,12 @@ def _firing_row(firing: FiredAt) -> tuple[str, ...]:
     return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
 
 
-def _document(schedule: Schedule, view: ArgumentView) -> dict[str, Any]:
+def _document(schedule: ScheduleView, view: ArgumentView) -> dict[str, Any]:
     found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
     return found | {"next_at": iso(_micros(schedule.next_at))} | view.document(schedule)
 
 
-def _firing_document(firing: FiredAt) -> dict[str, Any]:
+def _firing_document(firing: FiringView) -> dict[str, Any]:
     found = {field.name: getattr(firing, field.name) for field in fields(firing)}
     instants = ("instant", "last_instant", "fired_at")
     return found | {name: iso(_micros(found[name])) for name in instants}

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
-class Session:
+class CommandSession:
     """The shared options, wherever on the command line they were given."""
 
     app: str | None = None
@@ -27,7 +27,7 @@ class Session:
         return self.app or load_settings().app
 
 
-pass_session = click.make_pass_decorator(Session, ensure=True)
+pass_session = click.make_pass_decorator(CommandSession, ensure=True)
 
 
 _STORE = "The store (DULY_URL); sqlite:///duly.db if nothing says."
@@ -63,4 +63,4 @@ def _flag(text: str, *names: str) -> Callable[[F], F]:
 def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
     # What is not given here may have been given further left: it stays.
     if value and parameter.name:
-        setattr(context.ensure_object(Session), parameter.name, value)
+        setattr(context.ensure_object(CommandSession), parameter.name, value)

@@ -10,9 +10,9 @@ from duly.api.runs import Filter
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
 from duly.cli.documents import run_document
-from duly.cli.listing import note_on
 from duly.cli.output import print_line
-from duly.cli.session import Session
+from duly.cli.run_table import run_note
+from duly.cli.session import CommandSession
 from duly.clock import monotonic
 from duly.core.instants import iso
 from duly.core.record import RunRecord
@@ -25,19 +25,19 @@ def changes(app: Duly, which: Filter, *, first: int, until: float | None) -> Ite
     """Return the newest runs, oldest first, and then whichever of the newest has changed."""
     newest = _newest(app, which)
     # What was there before and is not shown counts as seen.
-    seen = {record.id: _standing(record) for record in newest}
+    seen = {record.id: _state_key(record) for record in newest}
     yield from newest[len(newest) - first :] if first < len(newest) else newest
     while until is None or monotonic() < until:
         left = _LOOK_SECONDS if until is None else min(_LOOK_SECONDS, until - monotonic())
         threading.Event().wait(max(0.0, left))
         newest = _newest(app, which)
         for record in newest:
-            if seen.get(record.id) != _standing(record):
+            if seen.get(record.id) != _state_key(record):
                 yield record
-        seen = {record.id: _standing(record) for record in newest}
+        seen = {record.id: _state_key(record) for record in newest}
 
 
-def print_change(app: Duly, session: Session, record: RunRecord, view: ArgumentView) -> None:
+def print_change(app: Duly, session: CommandSession, record: RunRecord, view: ArgumentView) -> None:
     """Write one line."""
     if session.as_json:
         click.echo(json.dumps(run_document(record, view)))
@@ -47,7 +47,7 @@ def print_change(app: Duly, session: Session, record: RunRecord, view: ArgumentV
         return
     now = app.store.now()
     at = (iso(now) or "")[11:19]
-    words = (at, record.id, f"{record.state:<11}", record.task, note_on(record, now))
+    words = (at, record.id, f"{record.state:<11}", record.task, run_note(record, now))
     print_line(" ".join(filter(None, words)))
 
 
@@ -55,5 +55,5 @@ def _newest(app: Duly, which: Filter) -> list[RunRecord]:
     return [run.record for run in app.runs.page(which, limit=PAGE)][::-1]
 
 
-def _standing(record: RunRecord) -> tuple[str, int]:
+def _state_key(record: RunRecord) -> tuple[str, int]:
     return record.state, record.claim_number

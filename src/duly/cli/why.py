@@ -2,9 +2,9 @@
 
 import click
 
-from duly.cli.loading import app_of
+from duly.cli.applications import app_of
 from duly.cli.output import print_json, print_line
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.core.states import FINAL
 
 
@@ -12,7 +12,7 @@ from duly.core.states import FINAL
 @click.argument("run_id", metavar="ID")
 @shared_options
 @pass_session
-def command(session: Session, /, *, run_id: str) -> None:
+def command(session: CommandSession, /, *, run_id: str) -> None:
     """Say why a run is not running, and what helps."""
     run = app_of(session).runs.get(run_id)
     reason = run.why()

@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from duly.cli.output import print_note
-from duly.cli.session import Session, pass_session, worker_options
-from duly.events import Bus
+from duly.cli.session import CommandSession, pass_session, worker_options
+from duly.events import EventBus
+from duly.observe.log_setup import FORMAT, set_up_logging
 from duly.observe.logs import log_event, log_notice, log_start
-from duly.observe.writing import FORMAT, set_up_logging
-from duly.runtime.loading import parse_reference
 from duly.settings import load_settings
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
+from duly.worker.app_loader import parse_reference
 
 
 @click.command("worker")
@@ -36,7 +36,7 @@ from duly.store.opening import open_store
 @click.option("--quiet", "silent", is_flag=True, help="Print warnings and errors only.")
 @pass_session
 def command(
-    session: Session,
+    session: CommandSession,
     /,
     *,
     reference: str | None,
@@ -60,8 +60,8 @@ def command(
         os.environ[FORMAT] = "json"
     load_settings(**options)
     # Help and usage errors need none of it.
-    from duly.runtime.keeper import Keeper  # noqa: PLC0415
-    from duly.runtime.probe import find_settings  # noqa: PLC0415
+    from duly.worker.app_probe import find_settings  # noqa: PLC0415
+    from duly.worker.supervisor import Supervisor  # noqa: PLC0415
 
     found = find_settings(app)
     if isinstance(found, int):
@@ -77,9 +77,9 @@ def command(
         print_note(f"duly worker: {app} on {store.shown_url}")
     for notice in store.notices:
         log_notice(notice)
-    bus = Bus()
+    bus = EventBus()
     bus.subscribe(log_event)
     chosen = replace(settings.worker(), max_tasks=max_tasks)
     count = settings.processes
-    keeper = Keeper(store, app, settings.url, chosen, bus, processes=count, drain=drain)
+    keeper = Supervisor(store, app, settings.url, chosen, bus, processes=count, drain=drain)
     raise click.exceptions.Exit(keeper.run())

@@ -2,12 +2,12 @@
 
 import click
 
+from duly.cli.applications import app_of
 from duly.cli.arguments import parsed
 from duly.cli.documents import worker_document
 from duly.cli.list_group import ListGroup
-from duly.cli.loading import app_of
 from duly.cli.output import print_json, print_line, print_note
-from duly.cli.session import Session, pass_session, shared_options
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.instants import relative
 from duly.core.record import WorkerRecord
@@ -36,7 +36,7 @@ def command() -> None:
 @command.command("list")
 @shared_options
 @pass_session
-def list_workers(session: Session) -> None:
+def list_workers(session: CommandSession) -> None:
     """List workers, newest first, those that have ended among them.
 
     A worker that was killed is live until its lease is over: see when it was last seen. Then it is

@@ -1,4 +1,4 @@
-"""Shows the addresses of databases without their passwords, also where they are malformed."""
+"""Formats database addresses without their passwords, even if an address is malformed."""
 
 import re
 from urllib.parse import unquote
@@ -13,30 +13,30 @@ _PLACES = re.compile(rf"{_PLACE}(,{_PLACE})*([/?].*)?", re.DOTALL)
 
 
 def shown_address(url: str) -> str:
-    """Return an address as it may be shown: without its password and what follows one.
+    """Return an address without its password, and without anything after a secret parameter.
 
-    A password with a raw `/`, `?` or `@` does not end where a parser takes it to end. So all that
-    could belong to a password is left out.
+    A parser may end a password with a raw `/`, `?` or `@` too early. So everything that could
+    belong to the password is omitted.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
-        return REDACTED  # Nothing tells which part of such a text is a password.
+        return REDACTED  # Without a scheme, the position of the password is unknown.
     return f"{scheme}://{_without_login(_without_parameters(rest))}"
 
 
 def shown_scheme(url: str) -> str:
-    """Return the quoted scheme of an address for a message that refuses the address."""
+    """Return the quoted scheme of an address, for an error message that refuses the address."""
     scheme, separator, _ = url.partition("://")
     return repr(scheme) if separator and _SCHEME.fullmatch(scheme) else "the address"
 
 
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a parameter of a connection is a secret, such as `sslpassword`."""
+    """Return whether a connection parameter is a secret, such as `sslpassword`."""
     return is_secret(name) or name.startswith("scram_")
 
 
 def _without_parameters(rest: str) -> str:
-    """Cut the query after the name of the first secret parameter."""
+    """Return the text up to the name of the first secret parameter."""
     for found in _PARAMETER.finditer(rest):
         if is_secret_parameter(unquote(found[1])):
             return rest[: found.end()] + REDACTED
@@ -50,5 +50,5 @@ def _without_login(rest: str) -> str:
         return user + ("" if user == login else f":{REDACTED}") + at + place
     if _PLACES.fullmatch(rest):
         return rest
-    # What should be a port is none: a login whose @ is missing.
+    # The port is not a number, so this is probably a login whose @ is missing.
     return f"{rest.partition(':')[0]}:{REDACTED}"

@@ -1,4 +1,4 @@
-"""Numbers, rates and lengths of time that people give, checked and read."""
+"""Checks and parses the numbers, rates and durations that users pass."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from duly.limits import FOREVER_SECONDS
 
 FOREVER = math.inf
 _SLOWEST = 1e-6
-"""One in eleven days: threads cannot be told to wait much longer."""
+"""One per eleven days. Threads cannot wait much longer."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -19,21 +19,21 @@ def amount(number: int, noun: str) -> str:
 
 
 def check_count(what: str, value: object) -> None:
-    """Refuse what is no whole number, or no thing at all."""
+    """Raise BadOption unless the value is a whole number of at least 1."""
     if type(value) is not int or value < 1:
         message = f"{what} must be a whole number, at least 1, not {value!r:.80}"
         raise BadOption(message)
 
 
 def check_seconds(what: str, value: object) -> None:
-    """Refuse what is no length of time."""
+    """Raise BadOption unless the value is a finite number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         message = f"{what} must be a number of seconds, not {value!r:.80}"
         raise BadOption(message)
 
 
 def check_rate(rate: float | None) -> None:
-    """Refuse what is no number of things per second; None is any."""
+    """Raise BadOption unless the rate is a positive number per second. None means no bound."""
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if rate is not None and not (is_number and _SLOWEST <= rate < math.inf):
         message = f"rate must be a number per second, at least {_SLOWEST:f}, not {rate!r:.80}"
@@ -41,7 +41,7 @@ def check_rate(rate: float | None) -> None:
 
 
 def check_retention(what: str, value: object) -> None:
-    """Refuse what is no length of time to keep something for; it may be infinite."""
+    """Raise BadOption unless the value is a retention time, which may be infinite."""
     if value != math.inf:
         check_seconds(what, value)
     if isinstance(value, int | float) and value < 0:
@@ -50,17 +50,17 @@ def check_retention(what: str, value: object) -> None:
 
 
 def retention_of(value: object) -> float:
-    """Read how long something is kept: seconds, `7d`, or `forever`."""
+    """Return a retention time given as seconds, `7d`, or `forever`."""
     return FOREVER if value in {"forever", None} else read_seconds(value)
 
 
 def kept_microseconds(seconds: float) -> int:
-    """Return how long something is kept, as stores count it."""
+    """Return a retention time in microseconds, as stores use it."""
     return round(min(seconds, FOREVER_SECONDS) * 1_000_000)
 
 
 def seconds_of(text: str) -> float:
-    """Read `90`, `90s`, `15m`, `24h`, `7d`, `2w`; a number alone counts seconds."""
+    """Return the seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`. Bare numbers are seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise BadOption(f"{text!r} is no duration; write 90s, 15m, 24h or 7d")
@@ -68,7 +68,7 @@ def seconds_of(text: str) -> float:
 
 
 def read_seconds(value: object) -> float:
-    """Read a length of time: a number of seconds, or a text such as `7d`."""
+    """Return the seconds of a duration: a number of seconds, or a text such as `7d`."""
     if isinstance(value, str):
         return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,8 +1,8 @@
-"""What must hold of every database at every moment, and what it means where it does not."""
+"""The invariants of every database, and the message for each invariant that is violated."""
 
 from typing import NamedTuple
 
-CHECKS = {
+AUDIT_CHECKS = {
     "runs_missing": "went missing: accepted, and neither live nor finished nor pruned",
     "runs_unaccounted": "appeared that nobody accepted",
     "in_two_places": "is in more than one of the tables of live, waiting and finished runs",
@@ -24,25 +24,25 @@ CHECKS = {
     "firings_miscounted": "says that more, or fewer, instants wait than do",
     "fence_behind": "has a fence that will be given out again",
 }
-"""By name, as the statements of `audit.sql` are: what is wrong with what they find."""
+"""By the name of the check's statement in `audit.sql`: what is wrong with each finding."""
 
 
-class Flaw(NamedTuple):
-    """One thing that does not hold."""
+class AuditFinding(NamedTuple):
+    """One violation of an invariant."""
 
     check: str
     subject: str
-    """The id of a run, the name of a schedule or a key, or how many runs."""
+    """The id of a run, the name of a schedule or a key, or a number of runs."""
     text: str
 
 
-class Count(NamedTuple):
-    """How many runs there are, by where they are, and how many there were."""
+class RunTotals(NamedTuple):
+    """The number of runs in each place, and the number ever accepted."""
 
     queued: int
     running: int
     waiting: int
     finished: int
     accepted: int
-    """Since the database was made."""
+    """Since the database was created."""
     pruned: int

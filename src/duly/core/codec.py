@@ -1,13 +1,13 @@
-"""What a task needs of whoever stores its calls."""
+"""The interface of a codec, which converts the calls of a task to stored text."""
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - a codec handles values of any type
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 
 class Codec(Protocol):
-    """Turns the arguments and the result of a task's function into stored text and back."""
+    """Converts the arguments and the result of a task's function to stored text and back."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str: ...
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str: ...

@@ -1,10 +1,11 @@
 """Cron expressions in a time zone, as a set of instants. Times are UTC microseconds.
 
-`cronsim` says which local times an expression names; which instants those are, over the changes of
-a zone's clock, is decided here. An expression that names hours and minutes means the time of day:
-it fires once for each, at the first valid moment where the clock skips it, and at the first of the
-two where the clock repeats it. One with a star in its minutes or hours means the passing of time:
-what the clock skips does not happen, and what it repeats happens twice.
+`cronsim` computes the local times that an expression names. This module maps them to instants
+across changes of the zone's clock. An expression with fixed hours and minutes means a time of day:
+it fires once per such time. If the clock skips the time, it fires at the first valid moment after
+the gap. If the clock repeats the time, it fires at the first of the two. An expression with a star
+in its minutes or hours means elapsed time: skipped times do not fire, and repeated times fire
+twice.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _NAMED = {
     "@hourly": "0 * * * *",
 }
 SecondsField = Literal["first", "last"]
-"""Which of six fields names seconds: duly's own form has it first, croniter's last."""
+"""Which of six fields holds the seconds: the first in duly's own form, the last in croniter's."""
 
 _WITH_SECONDS = 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,8 +41,10 @@ _SECOND = timedelta(seconds=1)
 _A_DAY = timedelta(hours=26)
 """Longer than any clock is set back."""
 _STEADY_SPANS = (timedelta(days=5), timedelta(hours=1))
-"""If a zone has one offset at both ends of such a span, it has that offset throughout: in every
-zone at least seven days lie between two changes."""
+"""If a zone has the same offset at both ends of such a span, it has that offset throughout.
+
+In every zone there are at least seven days between two changes.
+"""
 
 
 class Cron:
@@ -50,9 +53,9 @@ class Cron:
     def __init__(
         self, expression: str, zone: str, *, seconds_field: SecondsField | None = None
     ) -> None:
-        """Read both, or say what is wrong with them.
+        """Parse the expression and the zone, or raise BadSchedule.
 
-        An expression of six fields is refused without `seconds_field`: the same text means
+        An expression of six fields is refused without `seconds_field`, because the same text means
         "every 20 seconds" to some programs and "every second on Sundays" to others.
         """
         if not isinstance(expression, str) or len(expression) > CRON_CHARACTERS:
@@ -92,7 +95,7 @@ class Cron:
             after = _EPOCH + instant * _MICROSECOND
             found = self._by_day(after) if self._means_time_of_day else self._by_time(after)
         except OverflowError:
-            return None  # Beyond the last year that there is.
+            return None  # Beyond the last year that datetime supports.
         return None if found is None else (found - _EPOCH) // _MICROSECOND
 
     def after(self, instant: int) -> Iterator[int]:
@@ -110,13 +113,13 @@ class Cron:
             found = self.next_after(last)
 
     def _before_change(self, instant: int) -> Iterator[int]:
-        """Return the following instants as far as the zone's offset is known to stay the same."""
+        """Return the following instants while the zone's offset is known to stay the same."""
         moment = _EPOCH + instant * _MICROSECOND
         offset = _offset(moment, self.tz)
         end = instant + self._steady_span(moment, offset) // _MICROSECOND
         origin = _EPOCH.replace(tzinfo=None) + offset
         times = _times_of_day(*self._time_fields)
-        # An OverflowError: beyond the last year that there is.
+        # OverflowError means beyond the last year that datetime supports.
         with contextlib.suppress(OverflowError):
             for day in self._days((moment + offset).replace(tzinfo=None)):
                 midnight = (day - origin) // _MICROSECOND
@@ -132,12 +135,12 @@ class Cron:
         return timedelta()
 
     def _days(self, local: datetime) -> Iterator[datetime]:
-        """Return the days that the expression names, from that of a local time on."""
+        """Return the days that the expression names, starting with the day of a local time."""
         midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
         return CronSim(" ".join(("0", "0", *self._day_fields)), midnight - _SECOND)
 
     def in_words(self) -> str:
-        """Say it in English."""
+        """Return a description in English."""
         return CronSim(self._fields, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 - a local time
 
     def _by_day(self, after: datetime) -> datetime | None:
@@ -156,7 +159,7 @@ class Cron:
                 found = later[0]
                 break
         if here.fold == 0 and _is_repeated(here):
-            # The clock will go back behind this moment, to times that it has passed already.
+            # The clock will later be set back to before this moment, so earlier local times repeat.
             back = _change_after(after, self.tz)
             for local in self._local_times(_local(back, self.tz) - _SECOND):
                 again = _instants(local, self.tz)[-1]
@@ -164,7 +167,7 @@ class Cron:
         return found
 
     def _local_times(self, after: datetime) -> Iterator[datetime]:
-        """Return the local times that the expression names behind one, in their order."""
+        """Return the local times later than `after` that the expression names, in order."""
         return CronSim(self._fields, after)
 
 
@@ -185,7 +188,7 @@ def _seconds_first(expression: str, seconds_field: SecondsField | None) -> str:
 
 @lru_cache(maxsize=64)
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its IANA name, or say that there is none."""
+    """Return a time zone by its IANA name, or raise BadSchedule."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError, AttributeError):
@@ -224,17 +227,17 @@ def _local(moment: datetime, tz: tzinfo) -> datetime:
 
 
 def _instants(local: datetime, tz: tzinfo) -> list[datetime]:
-    """Return when a clock in the zone shows this: never, once or twice."""
+    """Return the instants at which a clock in the zone shows this time: none, one or two."""
     shown = {local.replace(tzinfo=tz, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return sorted(moment for moment in shown if _local(moment, tz) == local)
 
 
 def _first_instant(local: datetime, tz: tzinfo) -> datetime:
-    """Return when a clock shows this for the first time, or leaps over it."""
+    """Return when a clock first shows this time, or when it skips the time."""
     shown = _instants(local, tz)
     if shown:
         return shown[0]
-    # Read with the offset from behind the leap it lies before the leap, and the other way round.
+    # A skipped time, read with the offset after the gap, is before the gap, and vice versa.
     before, behind = sorted(local.replace(tzinfo=tz, fold=f).astimezone(UTC) for f in (0, 1))
     return _change_between(before, behind, tz)
 

@@ -1,6 +1,6 @@
-"""Shows stored text to people, harmless to a terminal, and shortened where there is little room."""
+"""Formats stored text for people: safe for a terminal, and shortened where space is limited."""
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import json
 from binascii import a2b_base64
@@ -14,18 +14,18 @@ from duly.limits import PAYLOAD_BYTES, PAYLOAD_DEPTH
 def display(text: str) -> str:
     """Return a short form of a stored call or value, such as `order_id=42, note="late"`.
 
-    Nothing in it can move a cursor, colour a terminal or reorder what is read.
+    It contains nothing that moves a cursor, colours a terminal or reorders text.
     """
-    return _SHORT.shown(text)
+    return _SHORT_LIMITS.shown(text)
 
 
 def display_call(task: str, text: str) -> str:
-    """Return a stored call in full, as it would be written: `send(42, email="a@b.c")`."""
-    return f"{_escape(task.rpartition(':')[2])}({_FULL.shown(text)})"
+    """Return a stored call in full, in the form of a call: `send(42, email="a@b.c")`."""
+    return f"{_escape(task.rpartition(':')[2])}({_FULL_LIMITS.shown(text)})"
 
 
-class _Room(NamedTuple):
-    """How much of what is stored is shown."""
+class _DisplayLimits(NamedTuple):
+    """How much of a stored value is shown."""
 
     characters: int
     text_characters: int
@@ -57,7 +57,7 @@ class _Room(NamedTuple):
             (tag,) = data
             return self._tagged(tag, data[tag], depth)
         except (ValueError, TypeError, AttributeError, ArithmeticError):
-            # Not a tag, or one that is not stored as it should be: shown as the dict it is.
+            # Not a tag, or a tag with unexpected content. Shown as a plain dict.
             return f"{{{self._pairs(data, depth + 1)}}}"
 
     def _tagged(self, tag: str, data: Any, depth: int) -> str:
@@ -108,13 +108,16 @@ class _Room(NamedTuple):
         return ", ".join(shown + ["…"] * (len(fields) > self.items))
 
 
-_SHORT = _Room(characters=120, text_characters=40, items=8, depth=3)
-# An escape may be six times as long as what it stands for.
-_FULL = _Room(6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH)
+_SHORT_LIMITS = _DisplayLimits(characters=120, text_characters=40, items=8, depth=3)
+# An escape may be six times as long as the character it stands for.
+_FULL_LIMITS = _DisplayLimits(
+    6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH
+)
 
 
 def _escape(text: str) -> str:
-    # Unprintable are all control and format characters, those that set a direction among them.
+    # All control and format characters count as unprintable, including those that set the text
+    # direction.
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text

@@ -1,11 +1,11 @@
-"""Makes text from anywhere harmless to a terminal and to a log of one line per entry."""
+"""Makes arbitrary text safe for a terminal and for a log with one line per entry."""
 
 
 def clean(text: str) -> str:
-    r"""Return one line in which nothing moves a cursor, sets a colour or turns the direction.
+    r"""Return one line that cannot move a cursor, set a colour or change the text direction.
 
-    Control characters of both sets, line breaks, and the format characters that order bidirectional
-    text are all unprintable to Python; they come out as `\x1b`, `\u202e` and the like.
+    Python treats control characters of both sets, line breaks, and the format characters that order
+    bidirectional text as unprintable. They are replaced by escapes such as `\x1b` and `\u202e`.
     """
     if text.isprintable():
         return text
@@ -16,5 +16,5 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """Return several lines, each made harmless; tabs become blanks."""
+    """Return several lines, each made safe. Tabs become spaces."""
     return "\n".join(clean(line.expandtabs(4)) for line in text.replace("\r\n", "\n").split("\n"))

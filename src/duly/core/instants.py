@@ -1,6 +1,6 @@
-"""Instants: microseconds since 1970 as they are stored, datetimes as programs have them.
+"""Converts instants between stored microseconds since 1970 and datetimes.
 
-In texts they are ISO 8601 for machines, and "3 s ago" for people.
+As text they are ISO 8601 for machines, and "3 s ago" for people.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ _STEPS = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"))
 
 
 def moment(microseconds: int) -> datetime:
-    """Return a stored instant as a datetime; one beyond the last year is the last that there is."""
+    """Return a stored instant as a datetime. Beyond the last year, return the last datetime."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -21,30 +21,30 @@ def moment(microseconds: int) -> datetime:
 
 
 def microseconds_of(moment: datetime) -> int:
-    """Return an aware datetime as it is stored."""
+    """Return an aware datetime in its stored form."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def iso(microseconds: int | None) -> str | None:
-    """Return `2030-01-31T08:00:00.000000Z`."""
+    """Return an instant as `2030-01-31T08:00:00.000000Z`."""
     if microseconds is None:
         return None
     return moment(microseconds).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def relative(microseconds: int | None, now: int) -> str:
-    """Return `3 s ago`, `in 5 min` or `now`."""
+    """Return a distance as `3 s ago`, `in 5 min` or `now`."""
     if microseconds is None:
         return ""
     away = microseconds - now
-    length = span(abs(away))
+    length = duration_text(abs(away))
     if abs(away) < 1_000_000:  # noqa: PLR2004 - a second
         return "now"
     return f"in {length}" if away > 0 else f"{length} ago"
 
 
-def span(microseconds: int) -> str:
-    """Return a length of time in its largest unit, rounded down."""
+def duration_text(microseconds: int) -> str:
+    """Return a duration in its largest unit, rounded down."""
     seconds = microseconds // 1_000_000
     for below, unit, name in _STEPS:
         if seconds < below:
@@ -53,8 +53,8 @@ def span(microseconds: int) -> str:
     return f"{days} d"
 
 
-def shown(microseconds: int | None, now: int) -> str:
-    """Return an instant with its distance, to the second."""
+def shown_instant(microseconds: int | None, now: int) -> str:
+    """Return an instant to the second, with its distance from now."""
     text = iso(microseconds)
     if text is None:
         return ""

@@ -1,9 +1,9 @@
-"""JSON text and back, without what the standard library sets up anew at every call.
+"""Converts JSON data to text and back without the set-up work of the standard library's calls.
 
-Setting up takes longer than the arguments of most calls do.
+That set-up takes longer than encoding the arguments of most calls.
 """
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - JSON data may be of any type
 
 import json
 import math
@@ -28,7 +28,7 @@ to_canonical_text = json.JSONEncoder(
 
 
 def to_text(data: Any) -> str:
-    """Return JSON data as text, in one certain way."""
+    """Return JSON data as text in one fixed format."""
     return _encoder.encode(data) if _chunks is None else "".join(_chunks(data, 0))
 
 
@@ -36,14 +36,14 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-# What `raw_decode` calls in turn; its type is written down as something else.
+# The function that `raw_decode` calls. The standard library's annotation gives another type.
 _scan: Callable[[str, int], tuple[Any, int]] = make_scanner(
     json.JSONDecoder(parse_constant=_refuse_constant)  # type: ignore[arg-type]
 )
 
 
 def from_text(text: str) -> Any:
-    """Return the data of a JSON text; ValueError if it is none, or nested beyond all measure."""
+    """Return the data of a JSON text. Raise ValueError if it is not JSON or nested too deeply."""
     try:
         data, end = _scan(text, 0)
     except (StopIteration, ValueError, TypeError, RecursionError) as error:
@@ -54,7 +54,7 @@ def from_text(text: str) -> Any:
 
 
 def parsed(text: str | None) -> Any:
-    """Return the data of stored JSON; None if there is none, or none that can be written again."""
+    """Return the data of stored JSON. Return None if it is missing or cannot be written again."""
     try:
         data = None if text is None else from_text(text)
         return data if size_of(to_text(data)) < math.inf else None
@@ -63,7 +63,7 @@ def parsed(text: str | None) -> Any:
 
 
 def size_of(text: str) -> float:
-    """Return the bytes that a text takes in UTF-8: without end if it cannot be written so."""
+    """Return the size of a text in UTF-8 bytes. Infinite if the text cannot be encoded."""
     if text.isascii():
         return len(text)
     try:
@@ -73,7 +73,7 @@ def size_of(text: str) -> float:
 
 
 def sha256(text: str) -> str:
-    """Return a hash of a text."""
+    """Return the SHA-256 hash of a text."""
     import hashlib  # noqa: PLC0415 - loads OpenSSL, which only calls with a key need
 
     return hashlib.sha256(text.encode()).hexdigest()

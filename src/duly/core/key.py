@@ -1,4 +1,4 @@
-"""Keys and names: what is accepted, the same on both databases."""
+"""Checks keys and names, with the same rules for both databases."""
 
 import re
 
@@ -10,12 +10,12 @@ _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def check_key(key: str, what: str = "key", limit: int = KEY_BYTES) -> str:
-    """Return the key, or say why it cannot be one."""
+    """Return the key, or raise BadOption if it is not valid."""
     return _check_text(what, key, limit)
 
 
 def check_name(what: str, name: str) -> str:
-    """Return the name of a task or a queue, or say why it cannot be one."""
+    """Return the name of a task or a queue, or raise BadOption if it is not valid."""
     _check_text(what, name, NAME_BYTES)
     if any(
         character.isspace() or character == "," or not character.isprintable() for character in name
@@ -26,7 +26,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Return the tags, or say why they cannot be kept."""
+    """Return the tags, or raise BadOption if they cannot be stored."""
     if not isinstance(tags, dict):
         message = f"tags must be a dict of texts, such as {{'tenant': 'x'}}, not {tags!r:.80}"
         raise BadOption(message)
@@ -63,7 +63,7 @@ def _check_text(what: str, text: str, limit: int) -> str:
 
 
 def check_words(what: str, text: str, limit: int) -> str:
-    """Return what a person wrote, or say why it cannot be kept."""
+    """Return a text that a person wrote, or raise BadOption if it cannot be stored."""
     if not isinstance(text, str) or len(text) > limit:
         message = f"{what} must be a text of at most {limit} characters, not {text!r:.80}"
         raise BadOption(message)
@@ -72,14 +72,17 @@ def check_words(what: str, text: str, limit: int) -> str:
 
 
 def check_run_id(run_id: str) -> str:
-    """Return the id; no run has one of another form, and not every database may be asked for it."""
+    """Return the id, or raise RunNotFound if it has another form than the ids of runs.
+
+    Some databases refuse a query for such a text.
+    """
     if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         raise RunNotFound(run_id)
     return run_id
 
 
 def check_storable(what: str, text: str) -> None:
-    """Refuse a text that a database refuses."""
+    """Raise BadOption for a text that a database would refuse."""
     if "\x00" in text:
         message = f"{what} {text!r:.80} contains a NUL character, which databases refuse"
         raise BadOption(message)

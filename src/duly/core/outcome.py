@@ -1,10 +1,10 @@
-"""How an attempt ended: a closed union, one class per way."""
+"""How an attempt ended: a closed union with one class per outcome."""
 
 from typing import NamedTuple
 
 
 class ErrorText(NamedTuple):
-    """An exception as text; classes are never rebuilt from it."""
+    """An exception as text. duly never rebuilds exception objects from it."""
 
     kind: str
     message: str
@@ -16,18 +16,18 @@ class ErrorText(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """The body returned; `result` is the encoded value, None for None."""
+    """The body returned. `result` is the encoded value, or None if the value is None."""
 
     result: str | None
 
 
 class Raised(NamedTuple):
-    """The body raised; `after` is set when it asked for a retry at its own time."""
+    """The body raised. `after` is set if the exception asked for a retry at a given time."""
 
     error: ErrorText
     retryable: bool
     named: bool = False
-    """Whether `retry_on` names this exception: the only kind a `hold` task retries."""
+    """True if `retry_on` names this exception. A `hold` task retries no others."""
     after: float | None = None
     cause: str = "raised"
 
@@ -39,47 +39,47 @@ class TimedOut(NamedTuple):
 
 
 class Snoozed(NamedTuple):
-    """The body asked to be run again later, at no cost."""
+    """The body asked to run again later. This uses no retry."""
 
     after: float
 
 
 class Suspended(NamedTuple):
-    """The body waits for something, and gives its slot back meanwhile; it costs nothing."""
+    """The body waits and its slot is free meanwhile. This uses no retry."""
 
     after: float
-    """Seconds until it goes on in any case."""
+    """Seconds until the run continues even if its wait has not ended."""
     step: str
 
 
 class Vanished(NamedTuple):
-    """An earlier attempt was lost in the midst of a step that must not be begun twice."""
+    """An earlier attempt was lost during a step that must not start twice."""
 
     step: str
 
 
 class Refused(NamedTuple):
-    """The body was not begun, for what had become of the run before: a person has to decide."""
+    """The body was not started because of how an earlier attempt ended. A person must decide."""
 
     cause: str
     why: str
 
 
 class Cancelled(NamedTuple):
-    """The body gave in to a cancel request, or discarded itself."""
+    """The body obeyed a cancel request, or discarded its own run."""
 
     cause: str
     reason: str = ""
 
 
 class Stopped(NamedTuple):
-    """The attempt was broken off for a reason of ours, and counts against nobody."""
+    """duly stopped the attempt for its own reasons. This uses no retry and counts as no crash."""
 
     why: str = "it was still running at the end of the grace"
 
 
 class Outage(NamedTuple):
-    """The store was away for longer than the body could wait; it costs no attempt."""
+    """The store was unreachable for longer than the body could wait. This uses no retry."""
 
     error: ErrorText
     after: float = 0.0
@@ -87,15 +87,15 @@ class Outage(NamedTuple):
 
 
 class HandedBack(NamedTuple):
-    """The claim was given up before the body started."""
+    """The worker gave the claim up before the body started."""
 
 
 class Lost(NamedTuple):
-    """The process of the attempt is gone or fenced off."""
+    """The process of the attempt died, or lost its lease."""
 
     started: bool
     charged: bool
-    """Whether this death can be pinned on this run: it was alone, or lost before."""
+    """True if the crash can be attributed to this run: it ran alone, or was lost before."""
     overdue: bool = False
 
 

@@ -1,11 +1,11 @@
-"""Turns the arguments and the result of one function into stored text and back.
+"""Converts the arguments and the result of one function to stored text and back.
 
-The text is JSON, `[[positional…],{"name":value,…}]`. Parameters go by name where they can, so that
-equal calls give equal text; defaults are left out, so that a changed default also holds for runs
-that are waiting already.
+The text is JSON, `[[positional…],{"name":value,…}]`. Parameters are stored by name where possible,
+so that equal calls give equal text. Defaults are omitted, so that a changed default also applies to
+runs that are already queued.
 """
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 import inspect
 import math
@@ -16,12 +16,11 @@ from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
+from duly.core.class_codecs import AnnotationClasses, Known, resolve_annotation, signature_of
 from duly.core.display import display
-from duly.core.fitting import check_fit
 from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
-from duly.core.masking import Hide, Mask, hiding
+from duly.core.redaction import Redaction, TextRedactor, text_redactor
 from duly.core.secret_names import REDACTED, is_secret
-from duly.core.shapes import Known, Vocabulary, resolve_annotation, signature_of
 from duly.core.stored_values import (
     decode_one,
     decode_value,
@@ -30,13 +29,14 @@ from duly.core.stored_values import (
     fingerprint_of,
     too_large,
 )
+from duly.core.type_checks import check_type
 from duly.core.values import (
     INT_MAX,
     INT_MIN,
     NOT_OURS,
     SCALARS,
     Encoder,
-    Refusal,
+    Unstorable,
     check_scalar,
     decode,
 )
@@ -52,7 +52,7 @@ _PROBLEM_CHARACTERS = 200
 
 
 class CallCodec:
-    """Turns the arguments of one function into stored text and back."""
+    """Converts the arguments and the result of one function to stored text and back."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class CallCodec:
         redact: Sequence[str] = (),
         without: str | None = None,
     ) -> None:
-        """Take a function, or its signature if annotations of that are classes and not names.
+        """Take a function, or its signature if the signature's annotations are classes.
 
-        The parameter `without` is given by somebody else: calls do not have it.
+        The framework passes the parameter `without`, so calls do not contain it.
         """
         self._function_name = getattr(function, "__qualname__", type(function).__name__)
         namespace: dict[str, Any] = {}
@@ -81,7 +81,7 @@ class CallCodec:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
         self._redact = frozenset(redact) | frozenset(filter(is_secret, parameters))
-        self._mask = Mask(self._redact)
+        self._mask = Redaction(self._redact)
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}
         names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}
@@ -101,16 +101,19 @@ class CallCodec:
             for name in self._required
         ]
         self._enough = max(positions, default=0)
-        """With so many positional arguments all that is required is there."""
+        """The number of positional arguments that provides every required parameter."""
         has_only_names = self._required <= self._by_keyword
         self._required_by_keyword = self._required if has_only_names else None
-        """All that a call must name, if that is all it must give; most calls give just that."""
+        """The names that a call must provide, if all of them can be given by name.
+
+        Most calls provide exactly these.
+        """
 
         known: Known = {}
         annotations = {name: parameter.annotation for name, parameter in parameters.items()}
         annotations[_RESULT] = self._signature.return_annotation
         self._vocabularies = {
-            name: Vocabulary(partial(resolve_annotation, annotation, namespace), known)
+            name: AnnotationClasses(partial(resolve_annotation, annotation, namespace), known)
             for name, annotation in annotations.items()
         }
 
@@ -119,14 +122,14 @@ class CallCodec:
         named, rest, extra = self._bind(args, kwargs)
         if not rest and not extra and not self._position_only and _are_plain(named.values()):
             text = f"[[],{to_text(named)}]"
-            # A NUL is escaped by JSON; a lone surrogate shows when the bytes are counted.
+            # JSON escapes a NUL. A lone surrogate is found when the bytes are counted.
             size = len(text) if text.isascii() else size_of(text)
             if "\\u0000" not in text and size <= PAYLOAD_BYTES:
                 return text
         return self._encode_thoroughly(named, rest, extra)
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return a hash that is equal for calls with equal arguments, defaults included."""
+        """Return a hash that is equal for calls with equal arguments, including defaults."""
         named, rest, extra = self._bind(args, kwargs)
         encoder = Encoder(PAYLOAD_BYTES, canonical=True)
         by_name, collected, others = self._encode_parts(encoder, named, rest, extra)
@@ -152,33 +155,33 @@ class CallCodec:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the values that JSON arguments stand for, checked against the signature.
 
-        Values that JSON lacks are written as they are stored, `{"$date": "2030-01-31"}`, so that
-        what was shown as JSON can be given back.
+        Types that JSON lacks use their stored form, such as `{"$date": "2030-01-31"}`. So arguments
+        that duly printed as JSON can be passed back.
         """
-        # The check of what is given now words a misfit better than that of stored text would.
+        # Checking the new call first gives a clearer error than checking stored text.
         self.encode(tuple(args), kwargs)
         found, named = self.decode(to_text([list(args), kwargs]))
         for index, value in enumerate(found):
-            self._check_fit(self._label_at(index), value, self._parameter_at(index))
+            self._check_type(self._label_at(index), value, self._parameter_at(index))
         for name, value in named.items():
-            self._check_fit(name, value, self._parameter_called(name))
+            self._check_type(name, value, self._parameter_called(name))
         return found, named
 
     def redacted(self, text: str) -> str:
-        """Return stored text fit to be shown, with what is redacted, or all of it, replaced."""
+        """Return stored text with secrets replaced, or entirely replaced if it cannot be parsed."""
         try:
             hidden, shown = self._parted(text)
-            text = to_text(self._mask.data(shown, hiding(hidden)))
+            text = to_text(self._mask.data(shown, text_redactor(hidden)))
         except (PayloadError, ValueError, RecursionError):
             return REDACTED
         return text if size_of(text) < math.inf else REDACTED
 
     def redacted_result(self, text: str | None, arguments: str) -> str | None:
-        """Return the stored result of a call fit to be shown."""
+        """Return the stored result of a call with secrets replaced."""
         return None if text is None else self._mask.text(text, self._hide(arguments))
 
     def redacted_text(self, text: str, arguments: str) -> str:
-        """Return a text about a call, such as an error, fit to be shown."""
+        """Return a text about a call, such as an error, with the call's secrets replaced."""
         return self._hide(arguments)(text)
 
     def encode_result(self, value: object) -> str | None:
@@ -188,21 +191,21 @@ class CallCodec:
         return encode_one(_RESULT, value, self._vocabularies[_RESULT], RESULT_BYTES)
 
     def decode_result(self, text: str | None) -> Any:
-        """Return the result that was stored."""
+        """Return the value of a stored result."""
         return None if text is None else decode_one(_RESULT, text, self._vocabularies[_RESULT])
 
     def seal(self, text: str) -> str:
-        """Return what is stored of a text that belongs to a call: the text itself."""
+        """Return the text to store for a text of a call. This codec does not encrypt."""
         return text
 
     def unseal(self, text: str) -> str:
-        """Return the text that was stored so."""
+        """Return the text that `seal` was given."""
         return text
 
     def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]:
-        """Return what goes to named parameters, in their order, and what `*` and `**` collect."""
+        """Return the named arguments in signature order, and those that `*` and `**` collect."""
         named = dict(zip(self._by_position, args, strict=False))
         if not kwargs and self._enough <= len(args) <= len(self._by_position):
             return named, (), {}
@@ -238,7 +241,8 @@ class CallCodec:
         self, named: dict[str, Any], rest: tuple[Any, ...], extra: dict[str, Any]
     ) -> str:
         by_name, collected, others = self._encode_parts(Encoder(PAYLOAD_BYTES), named, rest, extra)
-        # What belongs to *args is told by its position alone, so all before it goes there too.
+        # Only position identifies the items of *args, so all parameters before them are stored
+        # positionally too.
         leading = self._by_position if rest else self._position_only
         positional = [by_name.pop(name) for name in leading if name in by_name] + collected
         by_name |= others
@@ -271,9 +275,9 @@ class CallCodec:
         for name in self._in_order:
             if name not in self._required:
                 default = self._signature.parameters[name].default
-                # A default that cannot be stored cannot be passed either: leaving it out of the
-                # fingerprint tells it from every value that can.
-                with suppress(Refusal):
+                # A default that cannot be stored cannot be passed as an argument either. So
+                # omitting it distinguishes it from every value that can be passed.
+                with suppress(Unstorable):
                     data[name] = Encoder(PAYLOAD_BYTES, canonical=True).encode(
                         default, self._vocabularies[name]
                     )
@@ -283,41 +287,43 @@ class CallCodec:
         try:
             check_scalar(label)
             return encoder.encode(value, self._vocabularies[parameter])
-        except Refusal as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
     def _decode_one(self, label: str, data: object, parameter: str) -> Any:
         try:
             check_scalar(label)
             return decode(data, self._vocabularies[parameter])
-        except Refusal as refusal:
+        except Unstorable as refusal:
             raise self._error(refusal, label, parameter) from self._cause(refusal, parameter)
 
-    def _check_fit(self, label: str, value: object, parameter: str) -> None:
+    def _check_type(self, label: str, value: object, parameter: str) -> None:
         if value is not None or self._signature.parameters[parameter].default is not None:
             try:
-                check_fit(value, self._vocabularies[parameter].annotation)
-            except Refusal as refusal:
+                check_type(value, self._vocabularies[parameter].annotation)
+            except Unstorable as refusal:
                 raise self._error(refusal, label, parameter) from None
 
-    def _error(self, refusal: Refusal, label: str, parameter: str) -> PayloadError:
-        # The path may quote the keys of a dict, the cause any value: neither is for a redacted one.
+    def _error(self, refusal: Unstorable, label: str, parameter: str) -> PayloadError:
+        # The path may quote keys of a dict, and the cause may quote any value. Neither may be shown
+        # for a redacted parameter.
         if parameter in self._redact:
             refusal.trail.clear()
         return PayloadError(refusal.path(label), refusal.problem)
 
-    def _cause(self, refusal: Refusal, parameter: str) -> BaseException | None:
+    def _cause(self, refusal: Unstorable, parameter: str) -> BaseException | None:
         return None if parameter in self._redact else refusal.__cause__
 
-    def _hide(self, arguments: str) -> Hide:
+    def _hide(self, arguments: str) -> TextRedactor:
         try:
             hidden, _ = self._parted(arguments)
         except (PayloadError, RecursionError):
-            # Which of them are redacted is not known if they do not fit the signature.
+            # If the arguments do not fit the signature, it is unknown which of them are redacted.
+            # So all of them are hidden.
             with suppress(ValueError, RecursionError):
-                return hiding(self._mask.secrets(from_text(arguments), hidden=True))
+                return text_redactor(self._mask.secrets(from_text(arguments), hidden=True))
             return str
-        return hiding(hidden)
+        return text_redactor(hidden)
 
     def _parted(self, text: str) -> tuple[list[str], list[Any]]:
         """Return the secret texts of a stored call, and the call without redacted arguments."""
@@ -334,7 +340,7 @@ class CallCodec:
         return secrets, [positional, named]
 
     def _parse(self, text: str) -> tuple[list[Any], dict[str, Any]]:
-        """Return the JSON data of a stored call, checked to fit the signature."""
+        """Return the JSON data of a stored call, checked against the signature."""
         try:
             data = from_text(text)
         except ValueError as error:
@@ -373,7 +379,7 @@ class CallCodec:
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Say whether all are scalars within their bounds, whatever the texts among them contain."""
+    """Return whether all values are scalars within their bounds. Texts are not inspected."""
     for value in values:
         kind = type(value)
         if kind is int:

@@ -1,4 +1,4 @@
-"""What the store hands out: claims to run and records to look at. Times are UTC microseconds."""
+"""The claims and other records that the store returns. Times are UTC microseconds."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -7,16 +7,17 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-def from_fields(kind: type[T]) -> Callable[[Iterable[Any]], T]:
-    """Return what makes a NamedTuple of all its fields, in a third of its constructor's time.
+def fast_constructor(kind: type[T]) -> Callable[[Iterable[Any]], T]:
+    """Return a fast constructor that builds a NamedTuple from an iterable of all its fields.
 
-    For the few that are made for every run; the fields are not counted.
+    It takes a third of the normal constructor's time, but does not check the number of fields. Use
+    it only for the few records that are built for every run.
     """
     return partial(tuple.__new__, kind)
 
 
 class Claim(NamedTuple):
-    """A worker's right to one attempt, with all it needs to run it."""
+    """A worker's right to run one attempt, with everything needed to run it."""
 
     run_id: str
     claim_number: int
@@ -35,18 +36,18 @@ class Claim(NamedTuple):
 
 
 class Claims(list[Claim]):
-    """What a claim took."""
+    """The claims that one claim statement returned."""
 
     limit: str | None = None
-    """Where it met limits: the last one that it looked at; None if it met none, or did not look."""
+    """The last limit that the statement checked. None if it met or checked no limits."""
     has_more_limits: bool = False
-    """Whether there may be limits that it did not come to, since it looks at so many at once."""
+    """True if there may be limits that were not checked. One statement checks a bounded number."""
     is_cut: bool = False
-    """Whether its arguments reached `TRANSACTION_BYTES`, so that it may have left runs."""
+    """True if the arguments reached `TRANSACTION_BYTES`, so claimable runs may be left."""
 
 
-class HeldRun(NamedTuple):
-    """A running run as recovery sees it."""
+class ClaimedRun(NamedTuple):
+    """A running run, with the fields that recovery needs."""
 
     run_id: str
     claim_number: int
@@ -58,11 +59,11 @@ class HeldRun(NamedTuple):
     keyed: bool
     cancel_requested: bool
     elapsed: int
-    """Microseconds since it was claimed."""
+    """Microseconds since the run was claimed."""
 
 
 class RunRecord(NamedTuple):
-    """A run as it stands in the store."""
+    """A run as stored."""
 
     id: str
     task: str
@@ -96,7 +97,7 @@ class RunRecord(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """One claim of a run that came to an end, and how."""
+    """One claim of a run that has ended, and its outcome."""
 
     run_id: str
     claim_number: int
@@ -111,7 +112,7 @@ class AttemptRecord(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """One line a task logged through its context."""
+    """One line that a task logged through its context."""
 
     run_id: str
     claim_number: int
@@ -120,8 +121,8 @@ class LogLine(NamedTuple):
     message: str
 
 
-class Act(NamedTuple):
-    """What an operator did, to what, when and why."""
+class AuditEntry(NamedTuple):
+    """One entry of the audit log: what an operator did, to what, when and why."""
 
     at: int
     actor: str
@@ -129,49 +130,49 @@ class Act(NamedTuple):
     subject: str
     reason: str
     number: int = 0
-    """Grows with every act; continues a list of them."""
+    """Grows with every entry. Pages of a listing continue from it."""
 
 
-class BulkAct(NamedTuple):
-    """An act on many runs, and how far it is."""
+class BulkAction(NamedTuple):
+    """An operator action on many runs, and its progress."""
 
     id: str
     verb: str
     """retry, discard or cancel."""
     selection: str
-    """Which runs, as JSON."""
+    """The selected runs, as JSON."""
     actor: str
     reason: str
     total: int
-    """How many runs there were when it was asked for."""
+    """The number of selected runs when the action was requested."""
     done: int
     skipped: int
     refused: str
-    """Why some of the skipped were not retried, as a JSON list: another live run has their key."""
+    """Why some skipped runs were not retried, as JSON list: other live runs have their keys."""
     reached: str | None
-    """The last run that was looked at, newest first."""
+    """The id of the last run that was processed. Runs are processed newest first."""
     owner: str
-    """Names the process that works on it."""
+    """The name of the process that works on the action."""
     created_at: int
     renewed_at: int
-    """When that process was last heard of."""
+    """The time of that process's last heartbeat."""
     ended_at: int | None
     error: str | None
 
     @property
     def share(self) -> float:
-        """How much of it is done, in hundredths."""
+        """The share of the runs that were processed, in percent."""
         if self.ended_at is not None and self.error is None:
             return 100.0
         return min(100.0, 100 * (self.done + self.skipped) / max(1, self.total))
 
 
 class WorkerRecord(NamedTuple):
-    """A worker process as the store knows it."""
+    """A worker process as stored."""
 
     id: str
     state: str
-    """live; silent if it was not seen for a whole lease; dead if it was recovered; or stopped."""
+    """live, stopped, dead (a worker recovered it), or silent (no heartbeat for a whole lease)."""
     host: str
     pid: int
     started_at: int
@@ -182,23 +183,23 @@ class WorkerRecord(NamedTuple):
     tasks: str
     running: int
     version: str | None = None
-    """Of the application, if it tells one."""
+    """The version of the application, if it reports one."""
     engine: str | None = None
-    """The versions of duly and Python; None of a worker from before they were noted."""
+    """The versions of duly and Python. None for a worker of a duly that did not record them."""
 
     def as_of(self, now: int) -> "WorkerRecord":
-        """Return it as silent if its lease is over and no worker has recovered it yet."""
+        """Return the record, with state silent if its lease expired and nothing recovered it."""
         is_silent = self.state == "live" and now - self.seen_at > self.lease_seconds * 1_000_000
         return self._replace(state="silent") if is_silent else self
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has stopped, or was recovered; one that is silent may beat again."""
+        """True if the worker stopped or was recovered. A silent worker may still be alive."""
         return self.state in {"dead", "stopped"}
 
 
 class QueueRecord(NamedTuple):
-    """A queue that has live runs or was paused; counts stop at a cap."""
+    """A queue that has live runs or was paused. Its counts stop at a cap."""
 
     name: str
     paused: bool
@@ -206,13 +207,13 @@ class QueueRecord(NamedTuple):
     waiting: int
     running: int
     limit: int | None = None
-    """How many of its runs may be running at once, over all workers."""
+    """The maximum number of its runs that may be running at once, over all workers."""
     max_size: int | None = None
-    """How many of its runs may wait for workers."""
+    """The maximum number of its runs that may wait for workers."""
 
 
 class ReadyRun(NamedTuple):
-    """The run of a queue that has been due for longest, and since when."""
+    """The run of a queue that has been due for the longest time."""
 
     queue: str
     run_id: str
@@ -221,92 +222,92 @@ class ReadyRun(NamedTuple):
     lane: str
 
 
-class Holder(NamedTuple):
-    """A run that is running under a limit."""
+class LimitHolder(NamedTuple):
+    """A running run that counts against a limit."""
 
     limit: str
-    """Whose: "queue" or "task"."""
+    """The kind of limit: "queue" or "task"."""
     capacity: int | None
-    """Of a queue; what a task's is, its code says."""
+    """The capacity of a queue limit. None for a task limit, whose capacity is set in code."""
     run_id: str
     worker_id: str
 
 
-class DeadGroup(NamedTuple):
+class DeadLetterGroup(NamedTuple):
     """Dead letters of one task that share an error fingerprint."""
 
     task: str
     fingerprint: str
-    count: int  # type: ignore[assignment]  # nobody counts the fields of a group
+    count: int  # type: ignore[assignment] # no caller uses tuple.count on a group
     error: str | None
     first_at: int
     last_at: int
     sample_id: str
     engine: str | None = None
-    """Whose messages they are letters of; None for runs."""
+    """The engine whose messages these dead letters are. None for runs of duly."""
 
 
 class UnregisteredRuns(NamedTuple):
-    """Due runs of a task that no live worker registers, in one queue; counted up to a cap."""
+    """Due runs, counted up to a cap, of one task that no live worker registers, in one queue."""
 
     task: str
     queue: str
     runs: int
 
 
-class Summary(NamedTuple):
-    """Finished runs of one queue that came to one end, among the newest of all."""
+class FinishedRunsSummary(NamedTuple):
+    """The runs of one queue in one final state, among the most recently finished runs."""
 
     queue: str
     state: str
     runs: int
     begun: int
-    """How many of them had begun."""
+    """The number of these runs that had started."""
     elapsed: int
-    """How long the last attempts of those took, all together, in microseconds."""
+    """The total duration of their last attempts, in microseconds."""
 
 
-class EndsAt(NamedTuple):
-    """How many runs came to one end, in one piece of time."""
+class FinishedRunsByTime(NamedTuple):
+    """The number of runs that reached one final state in one interval of time."""
 
     at: int
-    """When that piece began."""
+    """The start of the interval."""
     state: str
     runs: int
     elapsed: int
-    """How long their last attempts took, all together, in microseconds."""
+    """The total duration of the runs' last attempts, in microseconds."""
     delay: int
-    """How long they had been due before that, all together."""
+    """The total time between due and the start of those attempts, in microseconds."""
 
 
-class EndsOf(NamedTuple):
-    """How many runs of a task and queue came to one end, about as fast and after such a wait."""
+class FinishedRunsByTask(NamedTuple):
+    """Runs of one task and queue with the same final state and similar durations and wait times."""
 
     task: str
     queue: str
     state: str
     took: int
-    """Milliseconds that they did not exceed from first start to end: one of `core.bounds`."""
+    """Upper bound of the milliseconds from first start to end: one of `core.histogram_bounds`."""
     waited: int
-    """Milliseconds for which they had been due, likewise."""
+    """Upper bound of the milliseconds between due and start, from the same bounds."""
     runs: int
     elapsed: int
-    """How long their last attempts took, since they were claimed, all together."""
+    """The total duration of the last attempts, measured from their claims."""
     delay: int
     lasted: int = 0
-    """How long they took from first start to end, all together, in microseconds."""
+    """The total time from first start to end, in microseconds."""
 
 
 class StepRecord(NamedTuple):
-    """A step of a run, or something that it waits for."""
+    """A step of a run, or another thing the run waits for."""
 
     run_id: str
     name: str
     kind: str
-    """Of what kind: step, sleep, wait, gather; or epoch, which counts redrives with fresh keys."""
+    """step, sleep, wait or gather; or epoch, which counts the retries with fresh keys."""
     done: bool
     awaited: str | None
-    """The name of an event, or the ids of child runs as JSON; of a step, the one it lies in."""
+    """The name of an event, or the ids of child runs as JSON. For a step, the enclosing step."""
     wake_at: int | None
     result: str | None
     claim_number: int
@@ -315,56 +316,56 @@ class StepRecord(NamedTuple):
 
 
 class ScheduleRecord(NamedTuple):
-    """A schedule as it stands in the store."""
+    """A schedule as stored."""
 
     name: str
     version: int
-    """Grows with every change of what it fires, or when."""
+    """Grows with every change to the trigger, the rules or the task call."""
     source: str
-    """Whether "code" defines it, or "runtime" did."""
+    """"code" if the code defines the schedule, "runtime" if it was added at run time."""
     place: str
-    """Where in the code, or who."""
+    """The place in the code, or the person, that defined it."""
     task: str
     queue: str
     lane: str
     priority: int
     arguments: str
     expires: int | None
-    """Microseconds after which a run that has not started is of no use any more."""
+    """Microseconds after which a run that has not started expires."""
     trigger: str
     rules: str
     state: str
     reason: str | None
-    """Why it is not active."""
+    """Why the schedule is not active."""
     next_at: int | None
-    """The next due instant; every one before it is accounted for."""
+    """The next due instant. All earlier instants are accounted for."""
     look_at: int | None
     waiting: int
-    """Firings that wait for the last run to end."""
+    """The number of firings that wait for the last run to end."""
     last_run_id: str | None
     created_at: int
     updated_at: int
 
 
 class FiringRecord(NamedTuple):
-    """What became of a due instant, or of a row of them that were skipped for one reason."""
+    """The outcome of one due instant, or of several consecutive ones skipped for one reason."""
 
     schedule: str
     instant: int
     last_instant: int
     row: int
-    """How many instants, from the first to the last."""
+    """The number of instants, from the first to the last."""
     version: int
     outcome: str
     reason: str | None
     run_id: str | None
     fired_at: int
     run_state: str | None = None
-    """How its run stands in a list of firings; None if there is no run, or no longer."""
+    """The state of its run in a list of firings. None if it has no run, or the run was deleted."""
 
 
 class OpenTransaction(NamedTuple):
-    """The oldest transaction that keeps dead rows from being removed, and the session it is in."""
+    """The oldest transaction that keeps dead rows from being removed, and its session."""
 
     pid: int
     user: str
@@ -372,14 +373,14 @@ class OpenTransaction(NamedTuple):
     host: str
     seconds: float
     slows_claims: bool
-    """Whether dead rows are so many that claims would be slow without floors."""
+    """True if claims without floors would be slow because of the number of dead rows."""
 
     def is_too_long(self) -> bool:
         """Return whether it has been open for too long, or for long while claims are slow."""
         return self.seconds > (_SLOWING_SECONDS if self.slows_claims else _LONG_SECONDS)
 
     def session(self) -> str:
-        """Return words that name the session."""
+        """Return a description of the session."""
         words = f"session {self.pid} of user {self.user!r} from {self.host}"
         return f"{words} (application_name {self.application!r})" if self.application else words
 
@@ -389,11 +390,11 @@ _SLOWING_SECONDS = 10
 
 
 class LockRecord(NamedTuple):
-    """A lock that somebody holds."""
+    """A lock that is held."""
 
     name: str
     holder: str
-    """Who asked for it: the user and the host of the process, unless it said otherwise."""
+    """The name that the holder gave, or by default the user and host of its process."""
     fence: int
     left: int
-    """Microseconds until it is free, unless it is renewed before."""
+    """Microseconds until the lock expires, unless it is renewed."""

@@ -1,4 +1,4 @@
-"""How often and when a failed attempt is tried again."""
+"""How often and when a failed attempt is retried."""
 
 import sys
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from duly.limits import DELAY_SECONDS
 class Retry:
     """`limit` retries after the first try, `base * factor**n` seconds apart, at most `max_delay`.
 
-    With `jitter` each delay is drawn from its upper half, so that a thousand runs that failed
-    together do not come back together.
+    With `jitter`, each delay is drawn from its upper half. Otherwise a thousand runs that failed
+    together would all retry at the same moment.
     """
 
     limit: int
@@ -22,7 +22,7 @@ class Retry:
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise BadOption for values that make no sense."""
         if type(self.limit) is not int or self.limit < 0:
             message = f"retries must be a whole number from 0 on, not {self.limit!r}"
             raise BadOption(message)
@@ -30,12 +30,12 @@ class Retry:
         meant = all(isinstance(each, int | float) for each in numbers) and (
             self.base >= 0 and self.factor >= 1 and 0 <= self.max_delay <= DELAY_SECONDS
         )
-        if not meant:  # So worded, NaN is refused too: it compares with nothing.
+        if not meant:  # In this form it refuses NaN too: NaN compares false.
             message = f"Retry needs base >= 0, factor >= 1 and max_delay from 0 to {DELAY_SECONDS}"
             raise BadOption(message)
 
     def delay(self, retries_used: int, jitter: float) -> float:
-        """Return the seconds to wait before the next try, given a draw from [0, 1)."""
+        """Return the seconds to wait before the next try, given a random number from [0, 1)."""
         try:
             grown = float(self.factor) ** retries_used
         except OverflowError:

@@ -1,4 +1,4 @@
-"""Which names are those of secrets, whatever a task says of its parameters."""
+"""Which names always denote secrets, even if a task does not redact them."""
 
 import re
 
@@ -8,9 +8,9 @@ _SECRET = re.compile(
     r"|api_?key|authorization|credential|private_?key",
     re.IGNORECASE,
 )
-"""`max_tokens` and `token_count` are numbers of words, and no secrets."""
+"""`max_tokens` and `token_count` are counts of tokens, not secrets."""
 
 
 def is_secret(name: str) -> bool:
-    """Say whether something of that name is not for people to see."""
+    """Return whether a value of that name must not be shown to people."""
     return _SECRET.search(name) is not None

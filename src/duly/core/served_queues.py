@@ -1,4 +1,4 @@
-"""Which queues a worker serves, as it is stored in the worker's row."""
+"""The queues that a worker serves, in the form of the worker's row."""
 
 import json
 from typing import NamedTuple
@@ -7,15 +7,15 @@ from duly.errors import BadOption
 
 
 class ServedQueues(NamedTuple):
-    """Some queues; or every queue, perhaps without some."""
+    """Named queues; or every queue, possibly with exceptions."""
 
     names: tuple[str, ...] = ()
-    """Every queue, if none is named."""
+    """Empty for every queue."""
     excluded: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, text: str) -> "ServedQueues":
-        """Return what was stored: a list of names, or an object with those that are excluded."""
+        """Return the queues of a stored text: a list of names, or an object with the exceptions."""
         found = json.loads(text)
         if isinstance(found, dict):
             return cls(excluded=tuple(found["except"]))
@@ -23,15 +23,15 @@ class ServedQueues(NamedTuple):
 
     @property
     def is_every(self) -> bool:
-        """Whether no queue is left out."""
+        """True if the worker serves every queue."""
         return not self.names and not self.excluded
 
     def includes(self, queue: str) -> bool:
-        """Return whether a queue is among them."""
+        """Return whether the worker serves a queue."""
         return queue in self.names if self.names else queue not in self.excluded
 
     def stored(self) -> str:
-        """Return what to store."""
+        """Return the text to store."""
         return json.dumps({"except": list(self.excluded)} if self.excluded else list(self.names))
 
     def shown(self, every: str = "all") -> str:
@@ -42,7 +42,7 @@ class ServedQueues(NamedTuple):
 
 
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
-    """Read `mail:20,default`."""
+    """Return the names and limits in a text such as `mail:20,default`."""
     if text is not None and not isinstance(text, str):
         message = f'queues must be a text such as "mail:20,default", not {text!r:.80}'
         raise BadOption(message)
@@ -59,5 +59,5 @@ def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read `mail,default`."""
+    """Return the names in a text such as `mail,default`."""
     return tuple(filter(None, (name.strip() for name in text.split(","))))

@@ -8,7 +8,7 @@ from duly.core.json_text import parsed
 
 
 class State(StrEnum):
-    """Where a run is; the last four are final."""
+    """The state of a run. The last four are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -21,12 +21,12 @@ class State(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.INTERRUPTED, State.CANCELLED})
 DEAD = frozenset({State.FAILED, State.INTERRUPTED})
 
-MOVES: dict[State, frozenset[State]] = {
-    # Interrupted without an attempt is what was live in a backup and may have run since; failed,
-    # what was handed to another engine too often.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    # A run that never started becomes interrupted if it was live in a restored backup, because it
+    # may have run since. It becomes failed if it was handed to another engine too often.
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.INTERRUPTED, State.FAILED}),
     State.RUNNING: frozenset({State.QUEUED}) | FINAL,
-    # Only an operator's act leaves a final state, into the next generation.
+    # Only an operator action takes a run out of a final state, into its next generation.
     State.SUCCEEDED: frozenset({State.QUEUED}),
     State.FAILED: frozenset({State.QUEUED, State.CANCELLED}),
     State.INTERRUPTED: frozenset({State.QUEUED, State.CANCELLED}),
@@ -34,11 +34,11 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-class Lane(StrEnum):
-    """The kind of slot a run needs; part of the index that claims use.
+class SlotKind(StrEnum):
+    """The kind of slot that a run needs. It is part of the index that claims use.
 
-    A worker with ten free threads and no free process asks for what fits, and never walks past
-    a million runs that do not.
+    A worker with ten free threads and no free process asks only for runs that fit. It never scans a
+    million runs that do not fit.
     """
 
     LOOP = "loop"
@@ -48,78 +48,78 @@ class Lane(StrEnum):
     THREAD_HOLD = "thread-hold"
     PROCESS_HOLD = "process-hold"
     SUSPECT = "suspect"
-    """Its process died under it: it runs alone in a one-slot child where one can be had."""
+    """The worker process died while it ran. It now runs alone in a one-slot child if possible."""
     CARRIED = "carried"
     CARRIED_HOLD = "carried-hold"
-    """Another engine's workers run it: it waits to be handed over to that engine."""
+    """Workers of another engine run it. It waits to be handed to that engine."""
     HANDED = "handed"
     HANDED_HOLD = "handed-hold"
-    """It was handed over, and waits for a worker there to claim it."""
+    """It was handed over, and waits for a worker of that engine to claim it."""
 
 
 _WHEN_REQUEUED: dict[str, str] = {
-    Lane.HANDED: Lane.CARRIED,
-    Lane.HANDED_HOLD: Lane.CARRIED_HOLD,
+    SlotKind.HANDED: SlotKind.CARRIED,
+    SlotKind.HANDED_HOLD: SlotKind.CARRIED_HOLD,
 }
-CARRIED_LANES = frozenset(
-    {Lane.CARRIED, Lane.CARRIED_HOLD, Lane.HANDED, Lane.HANDED_HOLD},
+CARRIED_SLOT_KINDS = frozenset(
+    {SlotKind.CARRIED, SlotKind.CARRIED_HOLD, SlotKind.HANDED, SlotKind.HANDED_HOLD},
 )
-OWN_LANES = frozenset(Lane) - CARRIED_LANES
-"""What duly's own workers claim."""
-HOLD_LANES = frozenset(lane for lane in Lane if lane.endswith("-hold"))
+OWN_SLOT_KINDS = frozenset(SlotKind) - CARRIED_SLOT_KINDS
+"""The slot kinds that duly's own workers claim."""
+HOLD_SLOT_KINDS = frozenset(lane for lane in SlotKind if lane.endswith("-hold"))
 
 
-def lane_for(executor: str, *, hold: bool, carried: bool = False) -> Lane:
-    """Name the lane of a task by where its body runs and whether a crash holds it."""
+def slot_kind_for(executor: str, *, hold: bool, carried: bool = False) -> SlotKind:
+    """Return the lane of a task, given where its body runs and whether a crash holds it."""
     where = "carried" if carried else executor
-    return Lane(f"{where}-hold" if hold else where)
+    return SlotKind(f"{where}-hold" if hold else where)
 
 
-def lane_again(lane: str) -> str:
-    """Name the lane of a run that is queued again: what was handed over is to be so anew."""
+def requeued_lane(lane: str) -> str:
+    """Return the lane of a run that is queued again. A handed-over run is handed over again."""
     return _WHEN_REQUEUED.get(lane, lane)
 
 
-class Agreed(NamedTuple):
-    """The lanes of tasks, by who runs them."""
+class AgreedLanes(NamedTuple):
+    """The lanes of tasks, grouped by whether duly or another engine runs them."""
 
     ours: dict[str, str]
     carried: dict[str, str]
 
 
-def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> Agreed:
-    """Name the lane of each task, given the lanes in which live workers see to its runs.
+def agreed_lanes(seen_to: Iterable[tuple[str, str]]) -> AgreedLanes:
+    """Return the lane of each task, given the lanes that live workers use for the task's runs.
 
-    A task is left out while some of them would run it themselves and others would have it carried,
-    as during a deployment.
+    A task is omitted while some workers would run it themselves and others would hand it to another
+    engine, as during a deployment.
     """
     found: dict[str, set[str]] = {}
     for task, lane in seen_to:
         found.setdefault(task, set()).add(lane)
-    agreed = Agreed({}, {})
+    agreed = AgreedLanes({}, {})
     for task, lanes in found.items():
-        # Of two that differ otherwise, the one that promises more.
-        lane = max(lanes, key=lambda lane: (lane in HOLD_LANES, lane))
-        if lanes <= CARRIED_LANES:
+        # If they differ in another way, choose the lane with the stronger promise.
+        lane = max(lanes, key=lambda lane: (lane in HOLD_SLOT_KINDS, lane))
+        if lanes <= CARRIED_SLOT_KINDS:
             agreed.carried[task] = lane
-        elif lanes.isdisjoint(CARRIED_LANES):
+        elif lanes.isdisjoint(CARRIED_SLOT_KINDS):
             agreed.ours[task] = lane
     return agreed
 
 
 RESERVED_TAGS = "duly."
-"""So begin the names of tags that duly puts on runs; callers cannot, and bodies do not see them."""
+"""The prefix of tags that duly sets on runs. Callers cannot set them, and tasks do not see them."""
 PARENT_TAG = f"{RESERVED_TAGS}parent"
-"""The tag of a child run that names the run which waits for it."""
+"""The tag of a child run that names the parent run, which waits for the child."""
 
 
 def stored_tags(text: str | None) -> dict[str, str]:
-    """Return the tags of a run as they are stored; none if they are damaged."""
+    """Return the stored tags of a run. Empty if they are damaged."""
     data = parsed(text)
     found = data.items() if isinstance(data, dict) else ()
     return {name: value for name, value in found if isinstance(value, str)}
 
 
 def plain_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Return the tags without those that are duly's own."""
+    """Return the tags without duly's own."""
     return {name: value for name, value in tags.items() if not name.startswith(RESERVED_TAGS)}

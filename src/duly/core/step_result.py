@@ -1,4 +1,4 @@
-"""What the function of a step returned, as text: plain values, or what its annotation names."""
+"""Converts the result of a step to text: plain values, or the classes that its annotation names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,10 @@ def encode_returned(
     *,
     in_transaction: bool,
 ) -> str | None:
-    """Return the text to store for what a step returned, or None for None.
+    """Return the text to store for the result of a step, or None for None.
 
-    `codec` is that of the task: what encrypts its result encrypts those of its steps.
+    `codec` is the codec of the task. A codec that encrypts the task's result also encrypts the
+    results of its steps.
     """
     if value is None:
         return None
@@ -42,7 +43,7 @@ def _encoded(
 
 
 def decode_returned(function: Callable[..., Any], text: str | None, codec: Codec | None) -> Any:  # noqa: ANN401 - any result
-    """Return what was stored so."""
+    """Return the result of a stored text."""
     if text is None:
         return None
     text = text if codec is None else codec.unseal(text)
@@ -56,8 +57,8 @@ def decode_returned(function: Callable[..., Any], text: str | None, codec: Codec
 
 
 def _annotated(function: Callable[..., Any]) -> CallCodec | None:
-    """Return what knows the classes of a function's annotation; it costs, and few need it."""
+    """Return a codec for the classes in a function's annotation. Slow, and rarely needed."""
     try:
         return CallCodec(function)
     except (TypeError, ValueError):
-        return None  # Some that are written in C have no signature.
+        return None  # Some functions written in C have no signature.

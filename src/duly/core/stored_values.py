@@ -1,12 +1,12 @@
-"""Turns one value into stored text and back."""
+"""Converts one value to stored text and back."""
 
-# ruff: noqa: ANN401 - values of any type are what this module is about
+# ruff: noqa: ANN401 - this module handles values of any type
 
 from typing import Any
 
+from duly.core.class_codecs import NO_CLASSES, AnnotationClasses
 from duly.core.json_text import from_text, sha256, size_of, to_canonical_text, to_text
-from duly.core.shapes import NO_CLASSES, Vocabulary
-from duly.core.values import NOT_OURS, Encoder, Refusal, decode
+from duly.core.values import NOT_OURS, Encoder, Unstorable, decode
 from duly.errors import PayloadError
 from duly.limits import PAYLOAD_BYTES
 
@@ -20,21 +20,21 @@ def fingerprint_of(value: object) -> str:
     """Return a hash that is equal for equal values that have no annotation."""
     try:
         text = to_canonical_text(Encoder(PAYLOAD_BYTES, canonical=True).encode(value, NO_CLASSES))
-    except Refusal as refusal:
+    except Unstorable as refusal:
         raise PayloadError(refusal.path("value"), refusal.problem) from refusal.__cause__
     return sha256(text)
 
 
 def decode_value(text: str) -> Any:
-    """Return the value that `encode_value` was given."""
+    """Return the value that was passed to `encode_value`."""
     return decode_one("value", text, NO_CLASSES)
 
 
-def encode_one(argument: str, value: object, names: Vocabulary, limit: int) -> str:
-    """Return the text to store for a value of up to so many bytes."""
+def encode_one(argument: str, value: object, names: AnnotationClasses, limit: int) -> str:
+    """Return the text to store for a value of up to `limit` bytes."""
     try:
         text = to_text(Encoder(limit).encode(value, names))
-    except Refusal as refusal:
+    except Unstorable as refusal:
         raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
     size = size_of(text)
     if size > limit:
@@ -42,11 +42,11 @@ def encode_one(argument: str, value: object, names: Vocabulary, limit: int) -> s
     return text
 
 
-def decode_one(argument: str, text: str, names: Vocabulary) -> Any:
-    """Return the value that was stored so."""
+def decode_one(argument: str, text: str, names: AnnotationClasses) -> Any:
+    """Return the value of a stored text."""
     try:
         return decode(_parse_json(argument, text), names)
-    except Refusal as refusal:
+    except Unstorable as refusal:
         raise PayloadError(refusal.path(argument), refusal.problem) from refusal.__cause__
 
 
@@ -58,7 +58,7 @@ def _parse_json(argument: str, text: str) -> Any:
 
 
 def too_large(argument: str, size: float, limit: int) -> PayloadError:
-    """Return the error of a value that takes more bytes than are allowed."""
+    """Return the error for a value that takes more bytes than are allowed."""
     problem = (
         f"takes the stored text to {size} bytes, {limit} are allowed; "
         f"keep the data elsewhere and pass where it is"

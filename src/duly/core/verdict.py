@@ -1,8 +1,11 @@
-"""What follows from an outcome: the pure decision that every settle and recovery writes."""
+"""The verdict that follows from an outcome.
+
+This is the pure decision whose result every settle and every recovery writes.
+"""
 
 from typing import NamedTuple, assert_never
 
-from duly.core.limiting import is_limited, slot_of, with_slot
+from duly.core.concurrency_limits import is_limited, slot_of, with_slot
 from duly.core.outcome import (
     Cancelled,
     ErrorText,
@@ -20,7 +23,7 @@ from duly.core.outcome import (
     Vanished,
 )
 from duly.core.retry import NO_RETRIES, Retry
-from duly.core.states import CARRIED_LANES, HOLD_LANES, Lane, State, lane_again
+from duly.core.states import CARRIED_SLOT_KINDS, HOLD_SLOT_KINDS, SlotKind, State, requeued_lane
 from duly.limits import CRASH_LIMIT
 
 
@@ -33,7 +36,7 @@ class Finish(NamedTuple):
 
 
 class Requeue(NamedTuple):
-    """The run goes back to the queue, `after` seconds from now."""
+    """The run returns to the queue, due in `after` seconds."""
 
     after: float
     attempt: int
@@ -41,16 +44,16 @@ class Requeue(NamedTuple):
     crashes: int
     lane: str
     recorded: bool = True
-    """Whether an attempt is written to the run's history; a hand-back was none."""
+    """True if the run's history gets an attempt. A claim that was handed back gets none."""
     awaits: str | None = None
-    """The step whose end the run waits for; if that is there already, it goes on at once."""
+    """The step whose end the run waits for. If it has ended already, the run is due at once."""
 
 
 Verdict = Finish | Requeue
 
 
-class Standing(NamedTuple):
-    """What `decide` needs to know of the run."""
+class AttemptState(NamedTuple):
+    """The fields of the run that `decide` needs."""
 
     attempt: int
     retries_used: int
@@ -59,20 +62,20 @@ class Standing(NamedTuple):
     cancel_requested: bool = False
 
 
-class Policy(NamedTuple):
-    """What `decide` needs to know of the task; recovery knows only what the lane says."""
+class VerdictPolicy(NamedTuple):
+    """The settings of the task that `decide` needs. Recovery knows only what the lane implies."""
 
     retry: Retry = NO_RETRIES
     lane: str | None = None
-    """The lane the task's code asks for now; None keeps the run's own."""
+    """The lane that the task's code asks for now. None keeps the run's own lane."""
 
 
-UNKNOWN_POLICY = Policy()
+UNKNOWN_POLICY = VerdictPolicy()
 
 
-def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) -> Verdict:
-    """Say what becomes of a run, given how its attempt ended."""
-    hold = slot_of(run.lane) in HOLD_LANES
+def decide(run: AttemptState, outcome: Outcome, policy: VerdictPolicy, *, jitter: float) -> Verdict:
+    """Return the verdict on a run, given the outcome of its attempt."""
+    hold = slot_of(run.lane) in HOLD_SLOT_KINDS
     match outcome:
         case Returned(result):
             return Finish(State.SUCCEEDED, None, result)
@@ -117,37 +120,43 @@ def decide(run: Standing, outcome: Outcome, policy: Policy, *, jitter: float) ->
             assert_never(outcome)
 
 
-def _again(run: Standing, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
-    again = lane_again(lane)
+def _again(run: AttemptState, lane: str, *, after: float = 0.0, recorded: bool = False) -> Requeue:
+    again = requeued_lane(lane)
     return Requeue(after, run.attempt, run.retries_used, run.crashes, again, recorded)
 
 
 def _retry(
-    run: Standing, policy: Policy, *, cause: str, jitter: float, after: float | None = None
+    run: AttemptState,
+    policy: VerdictPolicy,
+    *,
+    cause: str,
+    jitter: float,
+    after: float | None = None,
 ) -> Verdict:
     if run.retries_used >= policy.retry.limit:
         return Finish(State.FAILED, cause)
     if after is None:
         after = policy.retry.delay(run.retries_used, jitter)
-    lane = lane_again(with_slot(run.lane, policy.lane))
+    lane = requeued_lane(with_slot(run.lane, policy.lane))
     return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
 
 
-def _after_crash(run: Standing, *, charged: bool) -> Verdict:
-    # The first loss may be anybody's fault, so the run goes on wherever there is room. A run
-    # that is lost a second time is watched alone. One that cannot be, because another engine runs
-    # it or it counts against a limit, is charged with every further loss instead.
-    is_watched = run.lane not in CARRIED_LANES and not is_limited(run.lane)
+def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:
+    # Any run on the worker may have caused the first loss, so the run is queued normally. After a
+    # second loss the run is executed alone, in a child process of its own. That is impossible for a
+    # run that another engine carries or that counts against a limit. Such a run is charged with a
+    # crash for every further loss instead.
+    is_watched = run.lane not in CARRIED_SLOT_KINDS and not is_limited(run.lane)
     lost_before = run.attempt - 1 - run.retries_used > 0
     crashes = run.crashes + (charged or (lost_before and not is_watched))
     if crashes >= CRASH_LIMIT:
         return Finish(State.FAILED, "crashed")
-    lane = Lane.SUSPECT if lost_before and is_watched else lane_again(run.lane)
+    lane = SlotKind.SUSPECT if lost_before and is_watched else requeued_lane(run.lane)
     return Requeue(0.0, run.attempt + 1, run.retries_used, crashes, lane)
 
 
-def undelivered(times: int) -> tuple[Finish, ErrorText]:
-    """Say what becomes of a run that was handed to another engine so often, and begun by nobody."""
+def undelivered_verdict(times: int) -> tuple[Finish, ErrorText]:
+    """Return the verdict on a run that another engine was sent several times but never started."""
     message = (
         f"it was handed over {times} times, and no worker began it: see that workers of its "
         f"backend run and know its task, then retry it"
@@ -156,7 +165,7 @@ def undelivered(times: int) -> tuple[Finish, ErrorText]:
 
 
 def describe(outcome: Outcome) -> ErrorText | None:
-    """Return the error text that the attempt's record carries, if any."""
+    """Return the error text for the record of the attempt, or None."""
     match outcome:
         case Raised(error=error) | TimedOut(error=error) | Outage(error=error):
             return error

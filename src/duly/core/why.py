@@ -1,60 +1,63 @@
-"""Why a run is not running, in one sentence: a pure function of what the store knows of it."""
+"""Explains in one sentence why a run is not running.
+
+The explanation is a pure function of what the store knows about the run.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from duly.core.hints import similar
-from duly.core.instants import shown, span
-from duly.core.limiting import key_of
-from duly.core.record import AttemptRecord, Holder, RunRecord, StepRecord, WorkerRecord
+from duly.core.concurrency_limits import key_of
+from duly.core.instants import duration_text, shown_instant
+from duly.core.record import AttemptRecord, LimitHolder, RunRecord, StepRecord, WorkerRecord
 from duly.core.served_queues import ServedQueues
-from duly.core.states import CARRIED_LANES, FINAL, Lane, State
+from duly.core.states import CARRIED_SLOT_KINDS, FINAL, SlotKind, State
+from duly.core.suggestions import similar
 
 _NAMED = 3
-"""So many names are said in full."""
+"""The number of names that are listed in full."""
 
 
 class Reason(NamedTuple):
-    """Why a run stands where it does: one word for programs, a sentence for people."""
+    """Why a run is in its situation: one word for programs, one sentence for people."""
 
     cause: str
     sentence: str
 
     def __str__(self) -> str:
-        """Say the sentence."""
+        """Return the sentence."""
         return self.sentence
 
 
 class Situation(NamedTuple):
-    """What there is to know about why a run waits."""
+    """The facts that explain why a run waits."""
 
     now: int
     store: str
-    """Safe to print: the absolute path, or the address with its password masked."""
+    """The absolute path, or the address with its password masked. Safe to print."""
     workers: Sequence[WorkerRecord]
     is_paused: bool
-    """Whether its queue is."""
+    """True if the run's queue is paused."""
     waits_in: StepRecord | None
-    """The step that its body waits in."""
+    """The step that the body waits in."""
     last: AttemptRecord | None
-    """Its attempt that ended last."""
+    """The attempt that ended last."""
     limit: int | None = None
-    """How many runs of its task, or of its key, may be running at once."""
+    """The maximum number of runs of its task or key that may be running at once."""
     knows_task: bool = True
-    """Whether whoever asks knows its task, and so the limit."""
-    holders: Sequence[Holder] = ()
-    """What is running under the limits that it counts against."""
+    """True if the caller knows the run's task, and therefore its limit."""
+    holders: Sequence[LimitHolder] = ()
+    """The running runs that count against the run's limits."""
     interrupted_in: Sequence[str] = ()
-    """The steps that must not begin twice, and had begun when its last attempt ended."""
+    """The names of steps that must not start twice and had started when the last attempt ended."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
-    """Say why a run is not running, or what it does if it is."""
+    """Return the reason why a run is not running, or what it does if it is running."""
     now = situation.now
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
-        text = f"it has ended: {run.state}{cause}, {shown(run.finished_at, now)}"
+        text = f"it has ended: {run.state}{cause}, {shown_instant(run.finished_at, now)}"
         if run.state != State.SUCCEEDED and situation.interrupted_in:
             text += (
                 f"; it was in step {_listed([repr(name) for name in situation.interrupted_in])}, "
@@ -69,7 +72,7 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     if run.expires_at is not None and run.expires_at <= now:
         return Reason(
             "expired",
-            f"it was to start before {shown(run.expires_at, now)}; a worker's next upkeep "
+            f"it was to start before {shown_instant(run.expires_at, now)}; a worker's next upkeep "
             f"cancels it",
         )
     if run.due_at > now:
@@ -82,7 +85,7 @@ def why(run: RunRecord, situation: Situation) -> Reason:
 
 
 def _why_running(run: RunRecord, situation: Situation) -> Reason:
-    since = span(situation.now - (run.claimed_at or situation.now))
+    since = duration_text(situation.now - (run.claimed_at or situation.now))
     found = [worker for worker in situation.workers if worker.id == run.worker_id]
     place = f"worker {run.worker_id}"
     if found:
@@ -98,7 +101,7 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
 
 
 def _why_later(run: RunRecord, situation: Situation) -> Reason:
-    due, step, last = shown(run.due_at, situation.now), situation.waits_in, situation.last
+    due, step, last = shown_instant(run.due_at, situation.now), situation.waits_in, situation.last
     if step is not None:
         return _why_waiting(step, situation.now)
     if last is not None and last.generation == run.generation and last.error is not None:
@@ -111,7 +114,7 @@ def _why_later(run: RunRecord, situation: Situation) -> Reason:
 
 
 def _why_waiting(step: StepRecord, now: int) -> Reason:
-    until = "" if step.wake_at is None else f" until {shown(step.wake_at, now)}"
+    until = "" if step.wake_at is None else f" until {shown_instant(step.wake_at, now)}"
     match step.kind:
         case "sleep":
             return Reason("sleeping", f"it sleeps in step {step.name!r}{until}")
@@ -124,15 +127,15 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
 
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
-    """Say why a run that is due and may run has not been claimed."""
+    """Return the reason why a due run that may run has not been claimed."""
     live = [worker for worker in situation.workers if worker.state == "live"]
     if not live:
         return _no_worker(situation)
     knowing = [worker for worker in live if run.task in _names(worker.tasks)]
     if not knowing:
         return _not_registered(run.task, live, situation.store)
-    if run.lane in CARRIED_LANES:
-        handed = run.lane in {Lane.HANDED, Lane.HANDED_HOLD}
+    if run.lane in CARRIED_SLOT_KINDS:
+        handed = run.lane in {SlotKind.HANDED, SlotKind.HANDED_HOLD}
         what = "it was handed over, and waits for a worker there" if handed else "it is handed over"
         return Reason("carried", f"another engine carries its task: {what}")
     serving = [w for w in knowing if ServedQueues.read(w.queues).includes(run.queue)]
@@ -146,7 +149,7 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
     full = _full_limit(run, situation)
     if full is not None:
         return full
-    if run.lane == Lane.SUSPECT:
+    if run.lane == SlotKind.SUSPECT:
         return Reason(
             "suspect",
             "workers died under it twice, so it waits for a process in which it runs alone",
@@ -160,7 +163,7 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
 
 
 def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
-    """Say which limit keeps a run back, and who holds it."""
+    """Return the full limit that holds a run back and its holders, or None."""
     for whose in ("queue", "task"):
         held = [holder for holder in situation.holders if holder.limit == whose]
         capacity = situation.limit if whose == "task" else held[0].capacity if held else None
@@ -177,7 +180,7 @@ def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
 
 
 def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
-    """Say who holds a limit of which only the task knows how many it allows."""
+    """Return the holders of a limit whose capacity only the task's code knows, or None."""
     held = [holder for holder in situation.holders if holder.limit == "task"]
     if situation.knows_task or not held:
         return None
@@ -190,7 +193,7 @@ def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
     )
 
 
-def _holders(held: Sequence[Holder]) -> str:
+def _holders(held: Sequence[LimitHolder]) -> str:
     return _listed([f"run {one.run_id} (worker {one.worker_id})" for one in held])
 
 
@@ -198,7 +201,7 @@ def _no_worker(situation: Situation) -> Reason:
     what = "no worker has been seen"
     if situation.workers:
         latest = max(worker.seen_at for worker in situation.workers)
-        what = f"no worker has been seen since {shown(latest, situation.now)}"
+        what = f"no worker has been seen since {shown_instant(latest, situation.now)}"
     return Reason(
         "no_worker",
         f"{what} on {situation.store}; start one with `duly worker module:app`; if one is "

@@ -8,29 +8,33 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
 from duly.dashboard import json_api
-from duly.dashboard.acting import Acts, name_of
-from duly.dashboard.answers import Answers, root_of
+from duly.dashboard.actions import OperatorActions, actor_of
+from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.assets import compressed_pages, serve_asset
 from duly.dashboard.auth import COOKIE, Auth, TokenAuth, Viewer, check_auth
-from duly.dashboard.desk import Desk
-from duly.dashboard.guarding import RETRY_AFTER, TOO_MANY_TRIES, Guard, cookie
-from duly.dashboard.live import Streams
-from duly.dashboard.pages import Elsewhere, NothingHere, Shown, asking, audit, dead, fleet, overview
+from duly.dashboard.live import LivePages
+from duly.dashboard.pages import (
+    PageContent,
+    PageNotFound,
+    PageRedirect,
+    audit,
+    confirmation,
+    dead,
+    fleet,
+    overview,
+)
 from duly.dashboard.pages import runs as run_pages
 from duly.dashboard.pages import schedules as schedule_pages
 from duly.dashboard.protocols import Application
+from duly.dashboard.responses import ResponseFactory, root_of
+from duly.dashboard.security import RETRY_AFTER, TOO_MANY_TRIES, SecurityMiddleware, cookie
 from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import (
     BadOption,
@@ -42,11 +46,11 @@ from duly.errors import (
 )
 from duly.limits import PAGE_SECONDS, SESSION_SECONDS
 from duly.observe.logs import log_dashboard_link
-from duly.store.bounded import within
+from duly.store.read_deadline import limit_read_time
 
 _STILL_SIGNED_IN = "You are still signed in: go back, and sign out again."
 _IN_DOUBT = "Whether it was done is not known: look before you repeat it."
-Page = Callable[[Desk, Request], Shown | Elsewhere]
+Page = Callable[[ApplicationView, Request], PageContent | PageRedirect]
 
 
 def dashboard(
@@ -68,23 +72,23 @@ def dashboard(
     check_auth(auth)
     if write and auth is None:
         raise BadOption("dashboard(…, write=True) needs auth=: say who may act")
-    desk = Desk(app, shows_arguments=show_arguments, writes=write)
-    return _Dashboard(desk, auth, hosts, title).guarded
+    desk = ApplicationView(app, shows_arguments=show_arguments, writes=write)
+    return _Dashboard(desk, auth, hosts, title).secured
 
 
 class _Dashboard:
     """The pages of one application."""
 
     def __init__(
-        self, desk: Desk, auth: Auth | None, hosts: Collection[str] | None, title: str
+        self, desk: ApplicationView, auth: Auth | None, hosts: Collection[str] | None, title: str
     ) -> None:
-        self._desk = desk
+        self._view = desk
         self._logged_token = new_secret() if auth is None else None
         self._auth = auth or TokenAuth(self._logged_token or "")
-        self._acts = Acts(desk)
-        self._streams = Streams()
+        self._actions = OperatorActions(desk)
+        self._streams = LivePages()
         self._reads = Reads()
-        self._answers = Answers(
+        self._responses = ResponseFactory(
             title=title, writes=desk.writes, has_sessions=isinstance(self._auth, TokenAuth)
         )
         pages = Starlette(
@@ -95,19 +99,19 @@ class _Dashboard:
                 Exception: self._broken,
             },
         )
-        self.guarded = Guard(
+        self.secured = SecurityMiddleware(
             compressed_pages(pages),
             auth=self._auth,
             is_local_only=auth is None,
             hosts=hosts,
             has_ended=self._has_ended,
             closed=self.closed,
-            wait_for_acts=self._acts.many.work.wait,
+            wait_for_bulk_actions=self._actions.bulk.executor.wait,
         )
 
     def _routes(self) -> list[Route]:
         page, act = self._page, self._act
-        acts = self._acts
+        acts = self._actions
         return [
             Route("/", page(overview.overview)),
             Route("/runs", page(run_pages.runs)),
@@ -121,9 +125,9 @@ class _Dashboard:
             Route("/dead", page(dead.dead)),
             Route("/dead/group", page(dead.group)),
             Route("/dead/export", self._export),
-            Route("/dead/confirm", act(acts.many.confirm), methods=["POST"]),
-            Route("/dead/act", act(acts.many.act), methods=["POST"]),
-            Route("/bulk/{act_id}", page(acts.many.shown)),
+            Route("/dead/confirm", act(acts.bulk.confirm), methods=["POST"]),
+            Route("/dead/act", act(acts.bulk.act), methods=["POST"]),
+            Route("/bulk/{act_id}", page(acts.bulk.show)),
             Route("/schedules", page(schedule_pages.schedules)),
             Route("/schedules/{name:path}/{verb}", act(acts.schedule), methods=["POST"]),
             Route("/schedules/{name:path}", page(schedule_pages.schedule)),
@@ -132,8 +136,8 @@ class _Dashboard:
             Route("/workers", page(fleet.workers)),
             Route("/tasks", page(fleet.tasks)),
             Route("/audit", page(audit.audit)),
-            Route("/ask", page(asking.ask, live=False)),
-            *json_api.routes(self._desk, self._reads),
+            Route("/ask", page(confirmation.confirmation_page, live=False)),
+            *json_api.routes(self._view, self._reads),
             Route("/metrics", self._metrics),
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
@@ -153,49 +157,49 @@ class _Dashboard:
 
     def _whole(self, view: Page, request: Request, live: bool) -> Response:  # noqa: FBT001
         try:
-            with within(PAGE_SECONDS):
-                shown = dead.with_count(view(self._desk, request), self._desk.store)
-            self._acts.many.work.look()
-        except NothingHere as nothing:
-            return self._answers.message(request, "Not found", str(nothing), 404)
+            with limit_read_time(PAGE_SECONDS):
+                shown = dead.with_count(view(self._view, request), self._view.store)
+            self._actions.bulk.executor.take_over_silent()
+        except PageNotFound as nothing:
+            return self._responses.message(request, "Not found", str(nothing), 404)
         except BadOption as error:
-            return self._answers.message(request, "That could not be done", str(error), 409)
+            return self._responses.message(request, "That could not be done", str(error), 409)
         except StoreUnavailable as error:
-            return self._answers.unavailable(request, error)
-        if isinstance(shown, Elsewhere):
-            return self._answers.redirect(request, shown)
-        html = self._answers.render(request, shown, "base.html", live=live)
+            return self._responses.unavailable(request, error)
+        if isinstance(shown, PageRedirect):
+            return self._responses.redirect(request, shown)
+        html = self._responses.render(request, shown, "base.html", live=live)
         return HTMLResponse(html, shown.status)
 
     async def _fragment(self, view: Page, request: Request) -> str:
         def render() -> str:
             try:
-                with within(PAGE_SECONDS):
-                    shown = dead.with_count(view(self._desk, request), self._desk.store)
-                self._acts.many.work.look()
-            except NothingHere as error:
-                shown = Shown("message.html", {"heading": "Not found", "words": str(error)})
-            if isinstance(shown, Elsewhere):
+                with limit_read_time(PAGE_SECONDS):
+                    shown = dead.with_count(view(self._view, request), self._view.store)
+                self._actions.bulk.executor.take_over_silent()
+            except PageNotFound as error:
+                shown = PageContent("message.html", {"heading": "Not found", "words": str(error)})
+            if isinstance(shown, PageRedirect):
                 return ""
-            return self._answers.render(request, shown, "fragment.html", live=True)
+            return self._responses.render(request, shown, "fragment.html", live=True)
 
         return await self._reads.run(request, render)
 
     async def _export(self, request: Request) -> Response:
-        pages = json_api.exported(self._desk, request)
+        pages = json_api.export_dead_letters(self._view, request)
         following = partial(next, pages, None)
         try:
             first = await self._reads.run(request, following)
-        except NothingHere as nothing:
-            return self._answers.message(request, "Not found", str(nothing), 404)
+        except PageNotFound as nothing:
+            return self._responses.message(request, "Not found", str(nothing), 404)
         except StoreUnavailable as error:
-            return self._answers.unavailable(request, error)
+            return self._responses.unavailable(request, error)
 
         async def texts() -> AsyncIterator[str]:
             text = first
             while text is not None:
                 yield text
-                text = await self._reads.run_patiently(request, following)
+                text = await self._reads.run_when_free(request, following)
 
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
         return StreamingResponse(texts(), headers=headers, media_type="application/jsonl")
@@ -203,35 +207,35 @@ class _Dashboard:
     # -- acts --
 
     def _act(
-        self, act: Callable[[Request, Any, str], Elsewhere | Shown]
+        self, act: Callable[[Request, Any, str], PageRedirect | PageContent]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             viewer: Viewer = request.state.viewer
-            if not self._answers.may_act(viewer):
+            if not self._responses.may_act(viewer):
                 words_ = "This dashboard is read-only" + (
-                    " for you." if self._desk.writes else "; it was started without --write."
+                    " for you." if self._view.writes else "; it was started without --write."
                 )
-                return self._answers.message(request, "Not allowed", words_, 403)
+                return self._responses.message(request, "Not allowed", words_, 403)
             form = await request.form(max_files=0, max_fields=1_000)
-            act_now = partial(carry_out, request, form, name_of(viewer))
+            act_now = partial(carry_out, request, form, actor_of(viewer))
             return await self._reads.run(request, act_now)
 
         def carry_out(request: Request, form: Any, who: str) -> Response:  # noqa: ANN401
             try:
-                with within(PAGE_SECONDS):
-                    done = dead.with_count(act(request, form, who), self._desk.store)
-            except (NothingHere, RunNotFound, ScheduleNotFound) as nothing:
-                return self._answers.message(request, "Not found", str(nothing), 404)
+                with limit_read_time(PAGE_SECONDS):
+                    done = dead.with_count(act(request, form, who), self._view.store)
+            except (PageNotFound, RunNotFound, ScheduleNotFound) as nothing:
+                return self._responses.message(request, "Not found", str(nothing), 404)
             except ReadTooSlow as error:
-                return self._answers.unavailable(request, error)
+                return self._responses.unavailable(request, error)
             except StoreUnavailable as error:
                 # A reload would send the form again, and what was asked for may have been done.
-                return self._answers.unavailable(request, error, then=_IN_DOUBT)
+                return self._responses.unavailable(request, error, then=_IN_DOUBT)
             except DulyError as error:
-                return self._answers.message(request, "That could not be done", str(error), 409)
-            if isinstance(done, Elsewhere):
-                return self._answers.redirect(request, done)
-            html = self._answers.render(request, done, "base.html", live=False)
+                return self._responses.message(request, "That could not be done", str(error), 409)
+            if isinstance(done, PageRedirect):
+                return self._responses.redirect(request, done)
+            html = self._responses.render(request, done, "base.html", live=False)
             return HTMLResponse(html, done.status)
 
         return endpoint
@@ -240,13 +244,13 @@ class _Dashboard:
 
     async def _login(self, request: Request) -> Response:
         if not isinstance(self._auth, TokenAuth):
-            return self._answers.redirect(request, Elsewhere("/"))
+            return self._responses.redirect(request, PageRedirect("/"))
         wrong, status, headers = None, 200, {}
         if request.method == "POST":
             token = str((await request.form()).get("token", ""))
             try:
                 if await self._auth.accepts(token.strip(), request):
-                    answer = self._answers.redirect(request, Elsewhere("/"))
+                    answer = self._responses.redirect(request, PageRedirect("/"))
                     session = self._auth.new_session()
                     set_cookie = cookie(request, COOKIE, session, seconds=SESSION_SECONDS)
                     answer.headers.append("Set-Cookie", set_cookie)
@@ -258,26 +262,28 @@ class _Dashboard:
             # The link needs an address, and only a request tells which one it is.
             place = f"{request.url.scheme}://{request.headers['host']}{root_of(request)}"
             log_dashboard_link(f"{place}/login#{self._logged_token}")
-        shown = Shown("login.html", {"wrong": wrong, "is_logged": self._logged_token is not None})
-        html = self._answers.render(request, shown, "bare.html", live=False)
+        shown = PageContent(
+            "login.html", {"wrong": wrong, "is_logged": self._logged_token is not None}
+        )
+        html = self._responses.render(request, shown, "bare.html", live=False)
         return HTMLResponse(html, status, headers)
 
     async def _logout(self, request: Request) -> Response:
         session = self._auth.session_of(request) if isinstance(self._auth, TokenAuth) else None
         if session is not None:
-            end = partial(self._desk.sessions.end, session, actor=name_of(request.state.viewer))
+            end = partial(self._view.sessions.end, session, actor=actor_of(request.state.viewer))
             try:
                 await run_in_threadpool(end)
             except StoreUnavailable as error:
-                return self._answers.unavailable(request, error, then=_STILL_SIGNED_IN)
-        answer = self._answers.redirect(request, Elsewhere("/login"))
+                return self._responses.unavailable(request, error, then=_STILL_SIGNED_IN)
+        answer = self._responses.redirect(request, PageRedirect("/login"))
         answer.headers.append("Set-Cookie", cookie(request, COOKIE, "", seconds=0))
         return answer
 
     async def _has_ended(self, request: Request, session: str) -> bool:
         def look() -> bool:
-            with within(PAGE_SECONDS):
-                return self._desk.sessions.has_ended(session)
+            with limit_read_time(PAGE_SECONDS):
+                return self._view.sessions.has_ended(session)
 
         return await self._reads.run(request, look)
 
@@ -290,8 +296,8 @@ class _Dashboard:
 
         def expose() -> Response:
             try:
-                with within(PAGE_SECONDS):
-                    text = exposition(self._desk)
+                with limit_read_time(PAGE_SECONDS):
+                    text = exposition(self._view)
             except StoreUnavailable as error:
                 return PlainTextResponse(f"{error}\n", 503)
             return Response(text, headers={"Content-Type": CONTENT_TYPE})
@@ -305,8 +311,8 @@ class _Dashboard:
 
     def closed(self, request: Request, why: str, status: int) -> Response:
         """Answer somebody who may not come in."""
-        shown = Shown("message.html", {"heading": "Closed", "words": why})
-        html = self._answers.render(request, shown, "bare.html", live=False)
+        shown = PageContent("message.html", {"heading": "Closed", "words": why})
+        html = self._responses.render(request, shown, "bare.html", live=False)
         return HTMLResponse(html, status)
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
@@ -315,14 +321,14 @@ class _Dashboard:
             return PlainTextResponse("Not found\n", status)
         heading = "Not found" if status == 404 else "Not possible"  # noqa: PLR2004
         say = "There is no such page. The navigation leads to all there are."
-        return self._answers.message(request, heading, say, status)
+        return self._responses.message(request, heading, say, status)
 
     async def _too_many(self, request: Request, error: Exception) -> Response:
         done = "" if request.method in {"GET", "HEAD"} else " Nothing was done."
-        answer = self._answers.message(request, "Too many requests", f"{error}{done}", 429)
+        answer = self._responses.message(request, "Too many requests", f"{error}{done}", 429)
         answer.headers.update(RETRY_SOON)
         return answer
 
     async def _broken(self, request: Request, _error: Exception) -> Response:
         say = "The dashboard met an error it does not know. The log of its process has it."
-        return self._answers.message(request, "Something went wrong", say, 500)
+        return self._responses.message(request, "Something went wrong", say, 500)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from duly.clock import new_secret, wall_seconds
-from duly.core.shapes import signature_of
+from duly.core.class_codecs import signature_of
 from duly.credentials import LoginLimit, check_password, client_key
 from duly.errors import BadOption
 from duly.limits import SESSION_SECONDS, TOKEN_BITS

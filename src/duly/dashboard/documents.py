@@ -6,13 +6,13 @@ What OpenAPI says of it is made from the same records.
 import types
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from duly.core.concurrency_limits import shown_lane
 from duly.core.instants import iso
 from duly.core.json_text import parsed
-from duly.core.limiting import shown_lane
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    DeadGroup,
+    AuditEntry,
+    DeadLetterGroup,
     LogLine,
     QueueRecord,
     RunRecord,
@@ -35,7 +35,7 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 _ANY: Schema = {}
 
 
-class Kind(NamedTuple):
+class RecordSchema(NamedTuple):
     """A record as JSON: fields that are stored as JSON are read, and some are left out."""
 
     record: type[Any]
@@ -64,21 +64,26 @@ class Kind(NamedTuple):
 
 
 # What is hidden is said in words of its own, by the desk.
-RUN = Kind(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
-ATTEMPT = Kind(AttemptRecord, frozenset({"run_id"}))
-STEP = Kind(StepRecord, frozenset({"run_id", "result", "awaited"}))
-LOG = Kind(LogLine, frozenset({"run_id"}))
-ACT = Kind(Act)
-GROUP = Kind(DeadGroup)
-SCHEDULE = Kind(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
-QUEUE = Kind(QueueRecord)
-WORKER = Kind(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
+RUN = RecordSchema(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
+ATTEMPT = RecordSchema(AttemptRecord, frozenset({"run_id"}))
+STEP = RecordSchema(StepRecord, frozenset({"run_id", "result", "awaited"}))
+LOG = RecordSchema(LogLine, frozenset({"run_id"}))
+AUDIT_ENTRY = RecordSchema(AuditEntry)
+GROUP = RecordSchema(DeadLetterGroup)
+SCHEDULE = RecordSchema(ScheduleRecord, frozenset({"arguments"}), {"trigger": _ANY, "rules": _ANY})
+QUEUE = RecordSchema(QueueRecord)
+WORKER = RecordSchema(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
 
 
 def run_document(run: RunRecord) -> dict[str, Any]:
     """Return a run, as a list has it."""
     tags = plain_tags(stored_tags(run.tags))
     return RUN.document(run) | {"tags": tags, "lane": shown_lane(run.lane)}
+
+
+def schedule_document(schedule: ScheduleRecord) -> dict[str, Any]:
+    """Return a schedule, as a list has it."""
+    return SCHEDULE.document(schedule) | {"lane": shown_lane(schedule.lane)}
 
 
 def run_schema() -> Schema:
@@ -91,7 +96,7 @@ def run_schema() -> Schema:
 def detail_schema() -> Schema:
     """Say what a run is, with all that may be shown of it."""
     found = run_schema()
-    lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": ACT}
+    lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": AUDIT_ENTRY}
     found["properties"] |= {
         "arguments": {"description": "null where they are hidden"},
         "result": {"description": "null where it is hidden"},

@@ -13,16 +13,16 @@ from starlette.routing import Route
 from duly.core.json_text import parsed
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
-from duly.dashboard import documents, searching
-from duly.dashboard.desk import Desk
-from duly.dashboard.pages import NothingHere
-from duly.dashboard.pages.dead import WINDOWS, chosen
-from duly.dashboard.searching import Search
+from duly.dashboard import documents, search_query
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.pages import PageNotFound
+from duly.dashboard.pages.dead import WINDOWS, selection_of
+from duly.dashboard.search_query import Search
 from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
-from duly.store.bounded import within
 from duly.store.protocol import RunFilter, ScheduleFilter
+from duly.store.read_deadline import limit_read_time
 from duly.version import VERSION
 
 Document = dict[str, Any]
@@ -41,17 +41,17 @@ _REFUSALS = {
 }
 
 
-class _Answer(NamedTuple):
+class _Endpoint(NamedTuple):
     """One address: what it answers, what it takes, and what OpenAPI says of it."""
 
     path: str
     summary: str
-    read: Callable[[Desk, Request], Document]
+    read: Callable[[ApplicationView, Request], Document]
     schema: Document
     query: dict[str, Document]
 
 
-def routes(desk: Desk, reads: Reads) -> list[Route]:
+def routes(desk: ApplicationView, reads: Reads) -> list[Route]:
     """Return the addresses."""
     document = openapi()
 
@@ -60,18 +60,18 @@ def routes(desk: Desk, reads: Reads) -> list[Route]:
 
     return [
         Route("/api/openapi.json", describe),
-        *(Route(answer.path, _endpoint(desk, answer, reads)) for answer in _ANSWERS),
+        *(Route(answer.path, _endpoint(desk, answer, reads)) for answer in _ENDPOINTS),
     ]
 
 
 def _endpoint(
-    desk: Desk, answer: _Answer, reads: Reads
+    desk: ApplicationView, answer: _Endpoint, reads: Reads
 ) -> Callable[[Request], Awaitable[Response]]:
     def respond(request: Request) -> Response:
         try:
-            with within(PAGE_SECONDS):
+            with limit_read_time(PAGE_SECONDS):
                 return JSONResponse(answer.read(desk, request))
-        except NothingHere as nothing:
+        except PageNotFound as nothing:
             return _refusal(404, str(nothing))
         except StoreUnavailable as error:
             return _refusal(503, str(error))
@@ -94,8 +94,8 @@ def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) 
 # -- what is read --
 
 
-def _runs(desk: Desk, request: Request) -> Document:
-    search = searching.read(
+def _runs(desk: ApplicationView, request: Request) -> Document:
+    search = search_query.read(
         _text(request, "q") or "", desk.store.now(), cursor=_text(request, "before")
     )
     if search.hints:
@@ -104,12 +104,12 @@ def _runs(desk: Desk, request: Request) -> Document:
     return {"runs": [documents.run_document(run) for run in found], "next": following}
 
 
-def _run(desk: Desk, request: Request) -> Document:
+def _run(desk: ApplicationView, request: Request) -> Document:
     run_id = str(request.path_params["run_id"])
     check_storable("run id", run_id)
     run = desk.store.get_run(run_id)
     if run is None:
-        raise NothingHere(f"there is no run {run_id}; it may have been pruned")
+        raise PageNotFound(f"there is no run {run_id}; it may have been pruned")
     store = desk.store
     arguments = desk.stored_arguments(run.task, run.arguments)
     return documents.run_document(run) | {
@@ -118,26 +118,28 @@ def _run(desk: Desk, request: Request) -> Document:
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
-        "acts": [documents.ACT.document(each) for each in store.list_acts(run.id, PAGE)],
+        "acts": [
+            documents.AUDIT_ENTRY.document(each) for each in store.list_audit_entries(run.id, PAGE)
+        ],
     }
 
 
-def exported(desk: Desk, request: Request) -> Iterator[str]:
+def export_dead_letters(desk: ApplicationView, request: Request) -> Iterator[str]:
     """Give the dead letters that a request chooses as JSON, one in a line, by pages."""
-    with within(PAGE_SECONDS):
-        which = chosen(request, desk.store.now())
+    with limit_read_time(PAGE_SECONDS):
+        which = selection_of(request, desk.store.now())
     for page in desk.pages(Search("", which)):
         yield "".join(_exported(desk, run) for run in page)
 
 
-def _exported(desk: Desk, run: RunRecord) -> str:
+def _exported(desk: ApplicationView, run: RunRecord) -> str:
     arguments = desk.stored_arguments(run.task, run.arguments)
     found = documents.run_document(run)
     found |= {"arguments": parsed(arguments), "traceback": run.traceback}
     return json.dumps(found, ensure_ascii=False) + "\n"
 
 
-def _groups(desk: Desk, request: Request) -> Document:
+def _groups(desk: ApplicationView, request: Request) -> Document:
     window = _text(request, "window") or "all"
     if window not in WINDOWS:
         raise BadOption(f"window is one of {', '.join(WINDOWS)}, not {window!r:.40}")
@@ -147,23 +149,23 @@ def _groups(desk: Desk, request: Request) -> Document:
     return {"groups": [documents.GROUP.document(group) for group in groups], "next": None}
 
 
-def _schedules(desk: Desk, request: Request) -> Document:
+def _schedules(desk: ApplicationView, request: Request) -> Document:
     limit = _limit(request)
     which = ScheduleFilter(after=_text(request, "after") or "", limit=limit)
     found = desk.store.list_schedules(which)
     following = found[-1].name if len(found) == limit else None
     return {
-        "schedules": [documents.SCHEDULE.document(schedule) for schedule in found],
+        "schedules": [documents.schedule_document(schedule) for schedule in found],
         "next": following,
     }
 
 
-def _queues(desk: Desk, _request: Request) -> Document:
+def _queues(desk: ApplicationView, _request: Request) -> Document:
     found = desk.store.list_queues()
     return {"queues": [documents.QUEUE.document(queue) for queue in found], "next": None}
 
 
-def _workers(desk: Desk, _request: Request) -> Document:
+def _workers(desk: ApplicationView, _request: Request) -> Document:
     found = desk.store.list_workers()
     return {"workers": [documents.WORKER.document(worker) for worker in found], "next": None}
 
@@ -186,37 +188,37 @@ def _limit(request: Request) -> int:
 
 # -- what is said of it --
 
-_ANSWERS = (
-    _Answer(
+_ENDPOINTS = (
+    _Endpoint(
         "/api/runs",
         "Runs that a filter finds, newest first",
         _runs,
         documents.page_schema("runs", documents.run_schema()),
         {"q": _TEXT, "before": _TEXT, "limit": _LIMIT},
     ),
-    _Answer("/api/runs/{run_id}", "One run", _run, documents.detail_schema(), {}),
-    _Answer(
+    _Endpoint("/api/runs/{run_id}", "One run", _run, documents.detail_schema(), {}),
+    _Endpoint(
         "/api/dead",
         "Dead letters by task and error, the largest group first",
         _groups,
         documents.page_schema("groups", documents.GROUP.schema()),
         {"window": {"type": "string", "enum": list(WINDOWS)}, "limit": _LIMIT},
     ),
-    _Answer(
+    _Endpoint(
         "/api/schedules",
         "Schedules by name",
         _schedules,
         documents.page_schema("schedules", documents.SCHEDULE.schema()),
         {"after": _TEXT, "limit": _LIMIT},
     ),
-    _Answer(
+    _Endpoint(
         "/api/queues",
         "Queues; counts stop at 10001",
         _queues,
         documents.page_schema("queues", documents.QUEUE.schema()),
         {},
     ),
-    _Answer(
+    _Endpoint(
         "/api/workers",
         "Workers, newest first",
         _workers,
@@ -231,11 +233,11 @@ def openapi() -> Document:
     return {
         "openapi": "3.1.0",
         "info": {"title": "duly dashboard", "version": VERSION},
-        "paths": {answer.path: {"get": _operation(answer)} for answer in _ANSWERS},
+        "paths": {answer.path: {"get": _operation(answer)} for answer in _ENDPOINTS},
     }
 
 
-def _operation(answer: _Answer) -> Document:
+def _operation(answer: _Endpoint) -> Document:
     parameters = [
         {"name": name, "in": "query", "required": False, "schema": schema}
         for name, schema in answer.query.items()

@@ -24,13 +24,13 @@ from duly.limits import (
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
 """How long ago something was changes all the time, and is counted on by the page itself."""
 _TROUBLE = b"trouble"
-_RARER = 4
+_PAUSE_FACTOR = 4
 """How many times as long as a page took to be made it is left alone."""
 _SILENCE = 15
 """After so many looks without a change, a word that we are still there."""
 
 
-class Streams:
+class LivePages:
     """The pages that are kept up to date."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Streams:
             return PlainTextResponse("You have too many pages open.\n", 429, headers=headers)
         if self.limit.open.total() >= LIVE_STREAMS:
             return PlainTextResponse("Too many pages are open.\n", 503, headers=headers)
-        return _Stream(self, viewer, self._events(request, render))
+        return _LiveResponse(self, viewer, self._events(request, render))
 
     async def _events(
         self, request: Request, render: Callable[[], Awaitable[str]]
@@ -87,14 +87,14 @@ class Streams:
             await asyncio.sleep(_pause(began))
 
 
-class _Stream(StreamingResponse):
+class _LiveResponse(StreamingResponse):
     """Counts while it is open, and ends when nobody takes what it sends.
 
     A server that speaks WSGI tells nobody that a client is gone, and one that is slow holds what
     waits for it: in both cases what is sent is never taken.
     """
 
-    def __init__(self, streams: Streams, viewer: str, events: AsyncGenerator[str, None]) -> None:
+    def __init__(self, streams: LivePages, viewer: str, events: AsyncGenerator[str, None]) -> None:
         super().__init__(events, media_type="text/event-stream")
         self._streams = streams
         self._viewer = viewer
@@ -113,4 +113,4 @@ class _Stream(StreamingResponse):
 
 def _pause(began: float) -> float:
     """Return how long to wait: a page that costs much is made anew the more rarely."""
-    return max(LIVE_SECONDS, _RARER * (monotonic() - began))
+    return max(LIVE_SECONDS, _PAUSE_FACTOR * (monotonic() - began))

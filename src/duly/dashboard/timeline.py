@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from duly.core.record import Act, AttemptRecord, RunRecord
+from duly.core.record import AttemptRecord, AuditEntry, RunRecord
 from duly.core.states import FINAL
 from duly.dashboard.waterfall import attempt_labels
 
@@ -11,7 +11,7 @@ _ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interru
 """How a generation ended, told from its last attempt; else it failed."""
 
 
-class Moment(NamedTuple):
+class StateChange(NamedTuple):
     """When a run came into a state, and why."""
 
     state: str
@@ -20,39 +20,39 @@ class Moment(NamedTuple):
 
 
 def timeline(
-    run: RunRecord, attempts: Sequence[AttemptRecord], acts: Sequence[Act]
-) -> list[Moment]:
+    run: RunRecord, attempts: Sequence[AttemptRecord], acts: Sequence[AuditEntry]
+) -> list[StateChange]:
     """Return the states of a run, oldest first."""
-    found = [Moment("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
+    found = [StateChange("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
     found += [
-        Moment("queued", act.at, f"{act.act} by {act.actor}")
+        StateChange("queued", act.at, f"{act.act} by {act.actor}")
         for act in acts
         if "redrive" in act.act
     ]
     if run.state == "running":
         if run.claimed_at is not None:
-            found.append(Moment("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
+            found.append(StateChange("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
         found += [
-            Moment("running", act.at, f"{act.actor} asked it to stop")
+            StateChange("running", act.at, f"{act.actor} asked it to stop")
             for act in acts
             if act.act == "cancel"
         ]
     if run.finished_at is not None:
-        found.append(Moment(run.state, run.finished_at, (run.cause or "").replace("_", " ")))
+        found.append(StateChange(run.state, run.finished_at, (run.cause or "").replace("_", " ")))
     return sorted(found, key=lambda moment: moment.at)
 
 
-def _of_attempts(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[Moment]:
+def _of_attempts(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[StateChange]:
     labels = attempt_labels(run, attempts)
     for place, attempt in enumerate(attempts):
         if attempt.started_at is not None:
-            yield Moment("running", attempt.started_at, labels[place])
+            yield StateChange("running", attempt.started_at, labels[place])
         is_last = place == len(attempts) - 1
         if is_last and run.state in FINAL:
             return
         following = run.generation if is_last else attempts[place + 1].generation
         note = attempt.outcome.replace("_", " ")
         if following == attempt.generation:
-            yield Moment("queued", attempt.finished_at, note)
+            yield StateChange("queued", attempt.finished_at, note)
         else:
-            yield Moment(_ENDS.get(attempt.outcome, "failed"), attempt.finished_at, note)
+            yield StateChange(_ENDS.get(attempt.outcome, "failed"), attempt.finished_at, note)

@@ -113,7 +113,7 @@ class Reads:
                 raise TooManyReads from None
             return await run_in_threadpool(read)
 
-    async def run_patiently(self, request: Request, read: Callable[[], T]) -> T:
+    async def run_when_free(self, request: Request, read: Callable[[], T]) -> T:
         """Return what a function reads, however long the viewer has to wait.
 
         This is for an answer that has begun.

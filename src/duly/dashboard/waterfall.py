@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
 from duly.core.states import FINAL
-from duly.dashboard.words import exact_length
+from duly.dashboard.formatting import exact_length
 
-_RAISED_IN = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
+_ERROR_STEP = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """What a step adds to an exception that leaves it; the innermost comes first."""
 _BACKED_OFF = frozenset({"raised", "timed_out", "outage"})
 _AWAITED = frozenset({"sleep", "wait", "gather"})
@@ -46,7 +46,7 @@ class Span(NamedTuple):
         return self.note in {*_BACKED_OFF, "lost", "vanished", _INTERRUPTED}
 
 
-class Row(NamedTuple):
+class WaterfallRow(NamedTuple):
     """A bar and where it lies, in hundredths of the width."""
 
     span: Span
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 def waterfall(
     run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
-) -> list[Row]:
+) -> list[WaterfallRow]:
     """Lay out what a run did from when it was made until its end, or now."""
     spans = list(_spans(run, attempts, steps, now))
     if not spans:
@@ -68,11 +68,11 @@ def waterfall(
     for span in spans:
         width = max((span.end - span.begin) * scale, 0.4)
         x = min((span.begin - first) * scale, 100 - width)
-        rows.append(Row(span, round(x, 3), round(width, 3)))
+        rows.append(WaterfallRow(span, round(x, 3), round(width, 3)))
     return rows
 
 
-class _Try(NamedTuple):
+class _AttemptSpan(NamedTuple):
     """An attempt, ended or under way, with the steps that ended or go on in it."""
 
     span: Span
@@ -85,7 +85,7 @@ class _Try(NamedTuple):
 def _spans(
     run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
 ) -> Iterator[Span]:
-    tries = _tries(run, attempts, steps, now)
+    tries = _attempt_spans(run, attempts, steps, now)
     end = run.finished_at if run.finished_at is not None else now
     if not tries:
         yield from _until_due(run, run.created_at, end, "delayed", is_open=run.state not in FINAL)
@@ -108,7 +108,7 @@ def _spans(
 
 
 def _gap(
-    run: RunRecord | None, one: _Try, until: int, generation: int, *, is_open: bool = False
+    run: RunRecord | None, one: _AttemptSpan, until: int, generation: int, *, is_open: bool = False
 ) -> Iterator[Span]:
     """Say what a run did between an attempt and the next; `run` is given where it knows when."""
     begin = one.span.end
@@ -149,21 +149,23 @@ def _queued(begin: int, until: int, *, is_open: bool) -> Iterator[Span]:
     yield Span("queue", "in the queue", begin, max(begin, until), is_open)
 
 
-def _tries(
+def _attempt_spans(
     run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
-) -> list[_Try]:
-    found: list[_Try] = []
+) -> list[_AttemptSpan]:
+    found: list[_AttemptSpan] = []
     after = run.created_at
     labels = attempt_labels(run, attempts)
     for attempt, label in zip(attempts, labels, strict=False):
         begin = max(attempt.started_at or attempt.finished_at, after)
         after = max(attempt.finished_at, begin)
         span = Span("attempt", label, begin, after, note=attempt.outcome)
-        found.append(_Try(span, attempt.claim_number, attempt.generation, attempt.outcome, []))
+        found.append(
+            _AttemptSpan(span, attempt.claim_number, attempt.generation, attempt.outcome, [])
+        )
     if run.state == "running" and run.claimed_at is not None:
         begin = max(run.claimed_at, after)
         span = Span("attempt", labels[-1], begin, max(now, begin), is_open=True, note="running")
-        found.append(_Try(span, run.claim_number, run.generation, "running", []))
+        found.append(_AttemptSpan(span, run.claim_number, run.generation, "running", []))
     _place_steps(found, steps, now)
     for one, attempt in zip(found, attempts, strict=False):
         _add_raised(one, attempt)
@@ -185,7 +187,7 @@ def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[st
     return labels
 
 
-def _place_steps(tries: Sequence[_Try], steps: Sequence[StepRecord], now: int) -> None:
+def _place_steps(tries: Sequence[_AttemptSpan], steps: Sequence[StepRecord], now: int) -> None:
     """Put each step into the attempt in which it ended, and what was waited for where it began."""
     before = 0
     # They grow: an attempt begins when the one before it has ended.
@@ -233,7 +235,7 @@ def _held(step: StepRecord, attempt: Span) -> Span:
     return Span(step.kind, step.name, begin, end, is_open=is_open, note=note)
 
 
-def _over(step: StepRecord, following: _Try | None) -> int | None:
+def _over(step: StepRecord, following: _AttemptSpan | None) -> int | None:
     """Return when what was waited for was there: that is written by the attempt that goes on."""
     if not step.done or step.ended_at is None:
         return None
@@ -245,9 +247,9 @@ def _over(step: StepRecord, following: _Try | None) -> int | None:
     return max(step.began_at, min(ends))
 
 
-def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
+def _add_raised(one: _AttemptSpan, attempt: AttemptRecord) -> None:
     """Add the step that an exception left, which is on record nowhere else."""
-    found = _RAISED_IN.search(attempt.traceback or "")
+    found = _ERROR_STEP.search(attempt.traceback or "")
     if found is None or one.outcome not in _BACKED_OFF:
         return
     if any(span.label == found[1] for span in one.steps):
@@ -257,7 +259,7 @@ def _add_raised(one: _Try, attempt: AttemptRecord) -> None:
     one.steps.append(Span("step", found[1], min(begin, end), end, note=one.outcome))
 
 
-def _begun_with_steps(one: _Try) -> _Try:
+def _begun_with_steps(one: _AttemptSpan) -> _AttemptSpan:
     # The start of an attempt is told from when its end was written, a little late.
     begin = min([one.span.begin, *(span.begin for span in one.steps)])
     return one._replace(span=one.span._replace(begin=begin))

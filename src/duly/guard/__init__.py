@@ -1,4 +1,4 @@
-"""The guard: lets a function that another engine carries run once per key."""
+"""The guard: runs a function that another engine carries once per key."""
 
 from duly.errors import Busy, ClaimLost, KeyConflict
 from duly.guard.claim import GuardClaim

@@ -1,4 +1,4 @@
-"""A key in hand: held while its body runs, then done or failed; or somebody else's, and done."""
+"""A claim of a key: held while the body runs, then done or failed; or another caller's result."""
 
 import asyncio
 import inspect
@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any, Protocol, Self
 from weakref import ref
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
 from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError, WouldBlockItself
-from duly.guard.clerk import Clerk, Errand
+from duly.guard.threads import HelperJob, HelperThreads
 from duly.store.guard_ops import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
 
@@ -22,34 +22,34 @@ _RETRY_SECONDS = 0.25
 
 
 class ResultCodec(Protocol):
-    """Turns results into stored text and back."""
+    """Converts results to stored text and back."""
 
     def encode_result(self, value: object) -> str | None: ...
     def decode_result(self, text: str | None) -> Any: ...  # noqa: ANN401 - any result
 
 
-class PlainResults:
-    """Results of a body that has no annotation."""
+class PlainResultCodec:
+    """The codec for results of a body without annotations."""
 
     def encode_result(self, value: object) -> str | None:
         """Return the text to store for a result, or None for None."""
         return None if value is None else encode_value(value)
 
     def decode_result(self, text: str | None) -> Any:  # noqa: ANN401 - any result
-        """Return the result that was stored."""
+        """Return the result of a stored text."""
         return None if text is None else decode_value(text)
 
 
 def check_is_result(result: object) -> None:
-    """Refuse what may only have begun: were that a body's end, nobody would ever go on with it.
+    """Refuse a result that may only have started, such as a coroutine: no caller would continue it.
 
-    An awaitable that has ended is refused, too: only what it came to can be kept.
+    An awaitable that has ended is refused, too. Only its result can be stored.
     """
     is_generator = inspect.isgenerator(result) or inspect.isasyncgen(result)
     if not is_generator and not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
-        result.close()  # Or Python says that nobody has awaited it, which is told below.
+        result.close()  # Without it, Python warns that no code awaited it.
     raise PayloadError(
         "result",
         f"is of type {type(result).__name__}, so that the body may have only begun, and nobody "
@@ -58,7 +58,7 @@ def check_is_result(result: object) -> None:
 
 
 class GuardClaim:
-    """What `guard.once` found: the right to run the body, or the result of who has run it."""
+    """The result of `guard.once`: the right to run the body, or the result of an earlier call."""
 
     def __init__(
         self,
@@ -66,118 +66,117 @@ class GuardClaim:
         found: Guarded,
         *,
         results: ResultCodec,
-        hold: "Hold | None" = None,
-        clerk: Clerk | None = None,
+        hold: "KeyLease | None" = None,
+        clerk: HelperThreads | None = None,
     ) -> None:
-        """Tell of a key; who is to run the body has its hold, and a clerk to say how it ended."""
+        """Build a claim. The caller that must run the body gets its `hold` and helper threads."""
         self.key = key
         self.first = hold is not None
-        """Whether this caller is to run the body."""
+        """True if this caller must run the body."""
         self.fence = found.fence
-        """A number that only grows: a store that refuses smaller ones is safe from late holders."""
+        """A number that grows with every holder. Pass it to stores that refuse smaller numbers."""
         self.attempts = found.attempts
-        """How many have begun the body since the key was new, this one included."""
+        """How many callers have started the body since the key was new, including this one."""
         self.losses = found.losses
-        """How many of those before, in a row, ended without a word."""
+        """The number of consecutive earlier attempts that ended without reporting how."""
         self._found = found
         self._results = results
-        self._hold = hold
-        self._clerk = clerk
-        self._is_being_said = False
-        """Whether a coroutine has begun to say how the body ended."""
+        self._lease = hold
+        self._threads = clerk
+        self._is_ending = False
+        """True if a coroutine has begun to report how the body ended."""
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - any result
-        """What the body returned, or what `done` was given."""
-        if self._hold is not None:
-            return self._hold.result
+        """The result that the body returned, or that `done` was called with."""
+        if self._lease is not None:
+            return self._lease.result
         if self._found.problem is not None:
             raise PayloadError("result", f"it was not kept: {self._found.problem}")
         return self._results.decode_result(self._found.result)
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody else can be running the body, as far as can be known here."""
-        return self._hold is not None and self._hold.is_held
+        """True if, as far as is known here, no other caller can be running the body."""
+        return self._lease is not None and self._lease.is_held
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be said how the body ended."""
-        return self._hold is not None and not (self._hold.has_ended or self._is_being_said)
+        """True if the end of the body has not been reported yet."""
+        return self._lease is not None and not (self._lease.has_ended or self._is_ending)
 
     @property
     def is_done(self) -> bool:
-        """Whether it is on record that the body is done."""
-        return self._found.state == "done" if self._hold is None else self._hold.is_done
+        """True if the body is recorded as done."""
+        return self._found.state == "done" if self._lease is None else self._lease.is_done
 
     def check(self) -> None:
-        """Raise ClaimLost unless the key is surely held."""
+        """Raise ClaimLost unless the key is certainly held."""
         if not self.is_held:
             raise self._lost()
 
     def done(self, result: object = None) -> None:
-        """Record that the body is done, and what it came to; durable on return.
+        """Record that the body is done, and its result. It is durable when this returns.
 
-        A result that cannot be stored does not undo what the body did: the key is done without it,
-        and those who ask for it later are told why it is missing. An exception that is thrown into
-        this thread meanwhile comes out when it is recorded. A generator and everything that can be
-        awaited, a future that has ended too, is refused: a body that returns one may have only
-        begun.
+        A result that cannot be stored does not undo the body. The key is then done without a
+        result, and later callers get an error that says why. An exception that is thrown into this
+        thread meanwhile is raised after the write. A generator or an awaitable is refused, even a
+        future that has ended, because a body that returns one may have only started.
         """
         check_is_result(result)
-        self._say(lambda: self._finish(self._ending(), result))
+        self._record_end(lambda: self._finish(self._begin_end(), result))
 
     async def adone(self, result: object = None) -> None:
-        """As `done`, without blocking the event loop."""
+        """Record that the body is done without blocking the event loop; see `done`."""
         check_is_result(result)
-        await self._asay(lambda: self._finish(self._ending(), result))
+        await self._arecord_end(lambda: self._finish(self._begin_end(), result))
 
     def fail(self, *, began: bool = True, forget: bool = False) -> None:
-        """Let go of the key: the body failed, or was not begun, and may be tried again.
+        """Release the key because the body failed or never started. It may be tried again.
 
-        With `forget` the ledger keeps nothing: the key is as new, also for another payload.
+        With `forget` the ledger keeps nothing: the key counts as new, also for another payload.
         """
-        self._say(lambda: self._fail(self._ending(), began=began, forget=forget))
+        self._record_end(lambda: self._fail(self._begin_end(), began=began, forget=forget))
 
     async def afail(self, *, began: bool = True, forget: bool = False) -> None:
-        """As `fail`, without blocking the event loop."""
-        await self._asay(lambda: self._fail(self._ending(), began=began, forget=forget))
+        """Release the key without blocking the event loop; see `fail`."""
+        await self._arecord_end(lambda: self._fail(self._begin_end(), began=began, forget=forget))
 
     def __repr__(self) -> str:
         what = "first" if self.first else self._found.state
         return f"<claim of {self.key!r}, {what}, fence {self.fence}>"
 
-    def _say(self, how: Callable[[], None]) -> None:
-        """Say how the body ended, where nothing strikes."""
-        if self._clerk is None:
+    def _record_end(self, how: Callable[[], None]) -> None:
+        """Report how the body ended, on a thread that cannot be interrupted."""
+        if self._threads is None:
             how()
         else:
-            self._clerk.do(how)
+            self._threads.run(how)
 
-    async def _asay(self, how: Callable[[], None]) -> None:
-        """Say it without blocking the event loop; it is said even if its caller is struck."""
-        errand = Errand(how)
-        # Whoever is cancelled while this goes on must not take it for a body that failed. Nothing
-        # strikes between this and the block.
-        self._is_being_said = True
+    async def _arecord_end(self, how: Callable[[], None]) -> None:
+        """Report it without blocking the event loop, even if the caller is interrupted."""
+        errand = HelperJob(how)
+        # A caller that is cancelled during the report must not treat the body as failed. No
+        # exception can occur between this line and the block.
+        self._is_ending = True
         try:
-            await apart(errand.run)
+            await run_in_thread(errand.run)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            if self._clerk is not None and not errand.has_ended:
-                self._clerk.see_to(errand)
+            if self._threads is not None and not errand.has_ended:
+                self._threads.ensure_done(errand)
             raise
         errand.result()
 
-    def _ending(self) -> "Hold":
-        """Return the hold, of which how it ends is said once: now."""
-        if self._hold is None or not self._hold.end_once():
+    def _begin_end(self) -> "KeyLease":
+        """Return the lease, whose end can be reported only once."""
+        if self._lease is None or not self._lease.begin_end():
             what = "it has ended" if self.first else "another caller has run the body"
             raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
-        return self._hold
+        return self._lease
 
-    def _finish(self, hold: "Hold", result: object) -> None:
+    def _finish(self, hold: "KeyLease", result: object) -> None:
         hold.result = result
         text, problem = None, None
         try:
@@ -187,7 +186,7 @@ class GuardClaim:
         if not hold.finish(text, problem):
             raise self._lost()
 
-    def _fail(self, hold: "Hold", *, began: bool, forget: bool) -> None:
+    def _fail(self, hold: "KeyLease", *, began: bool, forget: bool) -> None:
         if not hold.fail(began=began, forget=forget):
             raise self._lost()
 
@@ -195,7 +194,7 @@ class GuardClaim:
         return ClaimLost(f"key {self.key!r}", self.fence)
 
 
-class Hold:
+class KeyLease:
     """The holder's side of a key: its lease, and how it ends."""
 
     def __init__(
@@ -208,11 +207,11 @@ class Hold:
         ttl: float | None,
         deadline: float,
         patience: float,
-        ended: Callable[["Hold"], None],
+        ended: Callable[["KeyLease"], None],
     ) -> None:
-        """Hold a key until `deadline`, or later if that is moved.
+        """Hold a key until `deadline`, or later if that is extended.
 
-        `patience` is for how many seconds to try to say how the body ended.
+        `patience` is the number of seconds for which a report of the body's end is retried.
         """
         self.key = key
         self.owner = owner
@@ -220,8 +219,8 @@ class Hold:
         self.result: object = None
         self.is_done = False
         self.lost = threading.Event()
-        self.tie: Tie | None = None
-        """On the claim of whoever has it."""
+        self.finalizer: ClaimFinalizer | None = None
+        """Tied to the claim object that the caller has."""
         self._ending = threading.Lock()
         self._ledger = ledger
         self._ttl = None if ttl is None else round(ttl * MICROSECONDS)
@@ -232,39 +231,42 @@ class Hold:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was said how the body ended, or is being said."""
+        """True if the end of the body was reported, or is being reported."""
         return self._ending.locked()
 
-    def end_once(self) -> bool:
-        """Begin to say how the body ended; say whether nobody has."""
+    def begin_end(self) -> bool:
+        """Begin to report the end of the body. Return False if that has already begun."""
         return self._ending.acquire(blocking=False)
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody else can hold it, as far as can be known here."""
+        """True if, as far as is known here, no other caller can hold the key."""
         is_ours = not self.has_ended and not self.lost.is_set() and self._pid == os.getpid()
         return is_ours and monotonic() < self._deadline
 
-    def renewed(self, deadline: float) -> None:
-        """Take note of a new end of the lease."""
+    def extend(self, deadline: float) -> None:
+        """Set a new end of the lease."""
         self._deadline = deadline
 
     def finish(self, result: str | None, problem: str | None) -> bool:
-        """Record that the body is done, however long that takes while the lease lasts.
+        """Record that the body is done. Retry an outage while the lease lasts.
 
-        It has had its effect: were this given up at once, it would run again.
+        The body has had its effect. Without the retries, it would run again.
         """
         op = FinishKey(self.key, self.owner, self.fence, self._ttl, result, problem)
         self.is_done = self._end(op, self._patience)
         return self.is_done
 
     def fail(self, *, began: bool = True, forget: bool = False) -> bool:
-        """Record that the body failed; where that cannot be said, the lease's end says it."""
+        """Record that the body failed.
+
+        If that is impossible, the end of the lease releases the key.
+        """
         ttl = 0 if forget else self._ttl
         return self._end(FailKey(self.key, self.owner, self.fence, ttl, began), 0.0)
 
     def abandon(self, ledger: Ledger) -> None:
-        """Record that nobody is left to say how the body ended, in a ledger that may be closed."""
+        """Record that no caller is left to report the end, in a ledger that may be closed."""
         self._ledger = lambda: ledger
         self.fail()
 
@@ -277,7 +279,7 @@ class Hold:
                 try:
                     (was_ours,) = self._ledger().apply([op])
                 except WouldBlockItself:
-                    raise  # It is the caller who is in the way, for as long as it waits for us.
+                    raise  # The caller itself blocks this write for as long as it waits for us.
                 except OUTAGES:
                     if monotonic() >= until:
                         raise
@@ -285,23 +287,26 @@ class Hold:
                 else:
                     return bool(was_ours)
         finally:
-            self.tie = None
+            self.finalizer = None
             self._ended(self)
 
 
-class Tie(ref[GuardClaim]):
-    """Lets go of a key when nobody has its claim any more.
+class ClaimFinalizer(ref[GuardClaim]):
+    """Releases a key when its claim object has been garbage-collected.
 
-    Whoever was to say how the body ended was struck before it could. When the claim goes, this is
-    put into the clerk's inbox, which no instruction of Python's is part of either.
+    The caller was then interrupted before it could report how the body ended. The collector puts
+    this object into the inbox of the helper threads, which involves no Python code that could be
+    interrupted.
     """
 
     __slots__ = ("_hold", "_ledger")
-    _hold: Hold
+    _hold: KeyLease
     _ledger: Ledger
 
-    def __new__(cls, claim: GuardClaim, hold: Hold, clerk: Clerk, ledger: Ledger) -> Self:
-        """Tie a hold to the claim of whoever has it, in the ledger that the key was taken in."""
+    def __new__(
+        cls, claim: GuardClaim, hold: KeyLease, clerk: HelperThreads, ledger: Ledger
+    ) -> Self:
+        """Tie a lease to the claim object of its caller, and to the ledger of its key."""
         tie = super().__new__(cls, claim, clerk.inbox.put)
         tie._hold = hold
         tie._ledger = ledger
@@ -310,9 +315,9 @@ class Tie(ref[GuardClaim]):
     def __init__(self, *_what: object) -> None: ...
 
     def run(self) -> None:
-        """Let go of the key."""
-        if self._hold.end_once():
-            # Nobody is left to be told; what cannot be said now is over with its lease. A guard
-            # that was closed meanwhile is not opened again: nobody would close it.
+        """Release the key."""
+        if self._hold.begin_end():
+            # No caller is left to receive an error. If this fails, the lease expires. A guard that
+            # was closed meanwhile is not opened again, because nothing would close it.
             with suppress(DulyError, OSError):
                 self._hold.abandon(self._ledger)

@@ -1,25 +1,25 @@
-"""Guard: one body per key, whoever carries it."""
+"""Guard: runs one body per key, on whichever engine carries it."""
 
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import fingerprint_of
 from duly.errors import BadOption, Busy
-from duly.guard.asked import AskedLedger
-from duly.guard.claim import GuardClaim, Hold, PlainResults, ResultCodec, Tie
-from duly.guard.clerk import Clerk
-from duly.guard.idempotent import Idempotent, IdempotentFunction, guarded
+from duly.guard.claim import ClaimFinalizer, GuardClaim, KeyLease, PlainResultCodec, ResultCodec
+from duly.guard.dead_letters import GuardDeadLetters
+from duly.guard.entry import KeyEntry
+from duly.guard.idempotency import IdempotentFunction, KeyedFunction, guard_function
 from duly.guard.keys import check_namespace, stored_key
 from duly.guard.ledgers import open_ledger
-from duly.guard.letters import Letters
-from duly.guard.once import Once
-from duly.guard.renewing import Renewer
+from duly.guard.renewal import KeyRenewer
+from duly.guard.threaded_ledger import ThreadedLedger
+from duly.guard.threads import HelperThreads
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
 from duly.settings import store_url
 from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded, GuardedKey
-from duly.store.owning import PerProcess
+from duly.store.per_process import PerProcess
 from duly.store.protocol import Ledger
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _NOTHING: Any = object()
-_PLAIN = PlainResults()
+_PLAIN = PlainResultCodec()
 
 
 class Guard:
@@ -44,10 +44,10 @@ class Guard:
     ) -> None:
         """Keep keys at an address: `sqlite:///…`, `postgresql://…` or `redis://…`.
 
-        Without one, as the application's store: DULY_URL, else sqlite:///duly.db. Keys of another
-        namespace are others. `lease` is how long a holder that has died is waited for; `ttl` for
-        how long a result is kept, None being for ever. A Redis that evicts keys when its memory is
-        full is used with a warning, or refused: `on_eviction="refuse"`.
+        Without an address, use the application's store: DULY_URL, else sqlite:///duly.db. Each
+        namespace has its own keys. `lease` is how long a key stays held after its holder died.
+        `ttl` is how long a result is kept, and None means forever. `on_eviction` applies to a Redis
+        that evicts keys when its memory is full: "warn" logs a warning, and "refuse" raises.
         """
         self._url = store_url(url)
         self.namespace = check_namespace(namespace)
@@ -61,9 +61,9 @@ class Guard:
         if on_eviction not in {"warn", "refuse"}:
             raise BadOption(f'on_eviction must be "warn" or "refuse", not {on_eviction!r}')
         self.on_eviction: Literal["warn", "refuse"] = on_eviction
-        self._open: PerProcess[_Open] = PerProcess(self._open_ledger)
-        self._clerk = Clerk()
-        self.letters = Letters(lambda: AskedLedger(self.ask), self.namespace)
+        self._open: PerProcess[_OpenLedger] = PerProcess(self._open_ledger)
+        self._threads = HelperThreads()
+        self.letters = GuardDeadLetters(lambda: ThreadedLedger(self.call_ledger), self.namespace)
 
     def once(
         self,
@@ -72,11 +72,14 @@ class Guard:
         ttl: float | None = _NOTHING,
         payload: object = _NOTHING,
         wait: float = 0.0,
-    ) -> Once:
-        """Return what to `with` or `async with`: the body belongs to the claim that is `first`.
+    ) -> KeyEntry:
+        """Return an entry for `with` or `async with`.
 
-        `payload` is what the key stands for: a key that was used with another one is a KeyConflict.
-        While another caller runs the body, Busy is raised, after `wait` seconds of waiting for it.
+        The caller whose claim is `first` runs the body.
+
+        `payload` is what the key stands for. A key that was used with another payload raises
+        KeyConflict. While another caller runs the body, this waits for up to `wait` seconds and
+        then raises Busy.
         """
         fingerprint = None if payload is _NOTHING else fingerprint_of(payload)
         kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
@@ -90,14 +93,14 @@ class Guard:
         fingerprint: str | None,
         wait: float = 0.0,
         results: ResultCodec = _PLAIN,
-    ) -> Once:
-        """As `once`, for who has a fingerprint and a codec of results already."""
+    ) -> KeyEntry:
+        """Return an entry, as `once` does, for callers with a fingerprint and a result codec."""
         place = stored_key(self.namespace, key)
 
         def attempt(owner: str) -> GuardClaim | Guarded:
             return self._try(key, place, owner, ttl, fingerprint, results)
 
-        return Once(key, attempt, wait, self._clerk)
+        return KeyEntry(key, attempt, wait, self._threads)
 
     @overload
     def idempotent(self, function: Callable[P, R]) -> IdempotentFunction[P, R]: ...
@@ -119,62 +122,65 @@ class Guard:
         ttl: float | None = _NOTHING,
         wait: float = 0.0,
     ) -> Any:
-        """Make a function run once per key, and give later callers the first one's result.
+        """Make a function run once per key. Later callers get the result of the first call.
 
-        `key` is given the function's arguments and returns a text, unique among the calls of this
-        function; without it equal arguments are one key. `name` is what the function is known by
-        in keys, by default where it is defined: keep it when you move the function.
+        `key` is called with the function's arguments and returns a text that is unique among the
+        calls of this function. Without `key`, calls with equal arguments share one key. `name`
+        identifies the function in keys. By default it is where the function is defined, so keep it
+        when you move it.
         """
         kept = self.ttl if ttl is _NOTHING else check_ttl(ttl)
 
         def decorate(found: Callable[..., Any]) -> Any:  # noqa: ANN401 - as above
-            return guarded(Idempotent(self, found, key=key, name=name, ttl=kept, wait=wait))
+            return guard_function(
+                KeyedFunction(self, found, key=key, name=name, ttl=kept, wait=wait)
+            )
 
         return decorate if function is None else decorate(function)
 
     def look(self, key: str) -> GuardedKey | None:
-        """Return how a key stands; None if it is not known, or was forgotten."""
+        """Return the state of a key. None if it is not known, or was forgotten."""
         place = stored_key(self.namespace, key)
-        found = self.ask(lambda ledger: ledger.get_key(place))
+        found = self.call_ledger(lambda ledger: ledger.get_key(place))
         return None if found is None else found._replace(key=key)
 
     def reset(self, key: str) -> bool:
-        """Forget a key, so that its body may run again; say whether there was one.
+        """Forget a key, so that its body may run again. Return whether the key was known.
 
-        One that somebody holds cannot be forgotten: that is Busy.
+        Raise Busy if a caller holds the key.
         """
         op = ForgetKey(stored_key(self.namespace, key))
-        (was_known,) = self.ask(lambda ledger: ledger.apply([op]))
+        (was_known,) = self.call_ledger(lambda ledger: ledger.apply([op]))
         if was_known is None:
             found = self.look(key)
             holder, left = ("somebody", 0) if found is None else (found.holder, found.left)
             raise Busy(key, holder, left / MICROSECONDS)
         return bool(was_known)
 
-    def ask(self, act: Callable[[Ledger], T]) -> T:
-        """Do something with the ledger, to its end even if this thread is struck meanwhile."""
-        return self._clerk.do(lambda: act(self.ledger))
+    def call_ledger(self, act: Callable[[Ledger], T]) -> T:
+        """Call a function with the ledger, to its end even if this thread is interrupted."""
+        return self._threads.run(lambda: act(self.ledger))
 
     def close(self) -> None:
-        """Finish what is under way and close the ledger; the next use opens it again."""
-        clerk, self._clerk = self._clerk, Clerk()
-        # An errand that is still under way would open the ledger again, and nobody would close it.
+        """Finish pending jobs and close the ledger. The next use opens it again."""
+        clerk, self._threads = self._threads, HelperThreads()
+        # A job that is still running would open the ledger again, and nothing would close it.
         clerk.close()
-        clerk.wait_until_quiet()
+        clerk.wait_until_idle()
         self._open.close()
 
     @property
     def url(self) -> str:
-        """The address of the ledger, open or not."""
+        """The address of the ledger, whether open or not."""
         return self._url
 
     @property
     def ledger(self) -> Ledger:
-        """Where the keys are."""
+        """The ledger that contains the keys."""
         return self._open.get().ledger
 
-    def _open_ledger(self) -> "_Open":
-        return _Open(open_ledger(self._url, on_eviction=self.on_eviction), self.lease)
+    def _open_ledger(self) -> "_OpenLedger":
+        return _OpenLedger(open_ledger(self._url, on_eviction=self.on_eviction), self.lease)
 
     def _try(
         self,
@@ -185,17 +191,17 @@ class Guard:
         fingerprint: str | None,
         results: ResultCodec,
     ) -> GuardClaim | Guarded:
-        """Try to take a key, on a thread into which nobody throws."""
+        """Try to take a key, on a thread that cannot be interrupted."""
         opened = self._open.get()
-        # While it is held: how often it was lost must outlive a result that is kept for a moment.
+        # While the key is held. The count of lost attempts must outlive a result with a short ttl.
         kept = None if ttl is None else round(max(ttl, GUARD_TTL_SECONDS) * MICROSECONDS)
         lease = round(self.lease * MICROSECONDS)
-        op = AcquireKey(place, owner, acting(None), fingerprint, lease, kept)
+        op = AcquireKey(place, owner, resolve_actor(None), fingerprint, lease, kept)
         sent_at = monotonic()
         found: Guarded
         (found,) = opened.ledger.apply([op])
         if found.is_ours:
-            hold = Hold(
+            hold = KeyLease(
                 lambda: self.ledger,
                 key=place,
                 owner=owner,
@@ -205,10 +211,10 @@ class Guard:
                 patience=self.lease,
                 ended=opened.renewer.drop,
             )
-            clerk = self._clerk
-            clerk.attend()
+            clerk = self._threads
+            clerk.ensure_thread()
             claim = GuardClaim(key, found, results=results, hold=hold, clerk=clerk)
-            hold.tie = Tie(claim, hold, clerk, opened.ledger)
+            hold.finalizer = ClaimFinalizer(claim, hold, clerk, opened.ledger)
             opened.renewer.add(hold)
             return claim
         if found.state == "done" and not found.conflict:
@@ -216,13 +222,13 @@ class Guard:
         return found
 
 
-class _Open:
-    """What a guard has open in one process."""
+class _OpenLedger:
+    """The open resources of a guard in one process."""
 
     def __init__(self, ledger: Ledger, lease: float) -> None:
         self.ledger = ledger
         self.margin = lease / 6
-        self.renewer = Renewer(ledger, lease=lease, margin=self.margin)
+        self.renewer = KeyRenewer(ledger, lease=lease, margin=self.margin)
 
     def close(self) -> None:
         self.renewer.close()
@@ -230,7 +236,7 @@ class _Open:
 
 
 def check_ttl(ttl: float | None) -> float | None:
-    """Return how long to keep a key, or say why that cannot be."""
+    """Return how long to keep a key, or raise BadOption."""
     if ttl is not None and not 0 < ttl <= DELAY_SECONDS:
         raise BadOption(
             f"ttl must be more than 0 seconds and at most {DELAY_SECONDS}, or None for ever, "

@@ -22,18 +22,18 @@ def make_key(
     """Return the key of a call: the task's name and a SHA-256 of its arguments.
 
     Arguments are bound to the signature, with defaults, and keep their types: `f(1)`, `f(x=1)` and
-    `f(1, y=default)` give one key, `f(1)` and `f("1")` two.
+    `f(1, y=default)` give one key, `f(1)` and `f("1")` give two.
     """
     return key_of(task_name, _codec_for(signature), args, kwargs)
 
 
 def key_of(task_name: str, codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return the key of a call of a function whose codec is at hand."""
+    """Return the key of a call of a function, given its codec."""
     return f"{check_key(task_name)}:{codec.fingerprint(args, kwargs)}"
 
 
 def check_namespace(namespace: str) -> str:
-    """Return the namespace, or say why it cannot be one."""
+    """Return the namespace, or raise BadOption."""
     if namespace:
         check_key(namespace, "namespace")
     if _SEPARATOR in namespace:
@@ -42,7 +42,7 @@ def check_namespace(namespace: str) -> str:
 
 
 def stored_key(namespace: str, key: str) -> str:
-    """Return under what a key is stored: no two of different namespaces meet there."""
+    """Return the stored form of a key. Keys of different namespaces never collide."""
     return f"{namespace}{_SEPARATOR}{check_key(key, limit=GUARD_KEY_BYTES)}"
 
 

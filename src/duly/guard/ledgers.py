@@ -1,4 +1,4 @@
-"""From an address to what keeps the keys."""
+"""Opens the ledger for an address."""
 
 from importlib import util
 from typing import Literal
@@ -6,15 +6,15 @@ from typing import Literal
 from duly.core.addresses import shown_scheme
 from duly.errors import StoreRefused
 from duly.observe.logs import log_notice
-from duly.store.opening import STORES, open_store
 from duly.store.protocol import Ledger
+from duly.store.store_factory import STORES, open_store
 
 OnEviction = Literal["warn", "refuse"]
-"""What to do about a Redis that evicts keys when its memory is full."""
+"""The reaction to a Redis that evicts keys when its memory is full."""
 
 
 def is_redis(url: str) -> bool:
-    """Say whether an address is that of a Redis, which has keys and letters and no runs."""
+    """Return whether an address is that of a Redis. It stores keys and dead letters but no runs."""
     return url.partition("://")[0] in {"redis", "rediss", "unix"}
 
 

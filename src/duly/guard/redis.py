@@ -1,7 +1,7 @@
-"""Keys of the guard and dead letters in a Redis. Every op is one Lua script, whole or not at all.
+"""Keys and dead letters of a guard in Redis. Every op is one atomic Lua script.
 
-All names in Redis have one hash tag, so that they share a slot: a script may then touch several of
-them, the counter of fences above all, also behind a proxy that spreads keys.
+All names in Redis share one hash tag, and therefore one slot. So a script may use several of them,
+in particular the counter of fences, even through a proxy that distributes keys.
 """
 
 import re
@@ -20,36 +20,30 @@ from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
 from duly.core.addresses import is_secret_parameter, shown_address
-from duly.core.record import DeadGroup
+from duly.core.record import DeadLetterGroup
 from duly.core.secret_names import REDACTED
-from duly.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    StoreUnavailable,
-)
-from duly.limits import FORGET_BATCH, PAGE, REDIS_ROOM_SECONDS, REDIS_SECONDS
+from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
+from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.guard_ops import (
     AcquireKey,
-    EndLetter,
+    DeadLetterRecord,
+    EndDeadLetter,
     FailKey,
     FinishKey,
     ForgetKey,
     Guarded,
     GuardedKey,
     GuardOp,
-    Letter,
-    PutLetter,
+    PutDeadLetter,
     RenewKey,
 )
-from duly.store.protocol import LetterFilter
+from duly.store.protocol import DeadLetterFilter
 
 _NAMES = "duly:{guard}"
 _FENCE = f"{_NAMES}:fence"
 _LETTERS = f"{_NAMES}:letters"
 _LETTER_ENDS = f"{_NAMES}:letter-ends"
-_ROOM = round(REDIS_ROOM_SECONDS * MICROSECONDS)
+_ROOM = round(REDIS_GRACE_SECONDS * MICROSECONDS)
 _LETTER_TEXTS = (
     "engine", "task", "arguments", "key", "cause", "error", "traceback", "attempts", "queue",
     "options", "namespace", "application", "fingerprint",
@@ -60,7 +54,7 @@ Call = tuple[str, list[str], list[str | int]]
 
 
 class RedisLedger:
-    """A Redis that keeps keys. One that cannot be reached is an error: no body runs without it."""
+    """A Redis that stores keys. If it is unreachable, calls raise: no body runs without it."""
 
     def __init__(
         self,
@@ -69,7 +63,7 @@ class RedisLedger:
         clock: Callable[[], int] | None = None,
         on_eviction: Literal["warn", "refuse"] = "warn",
     ) -> None:
-        """Open the Redis at an address; `clock` gives tests another time than Redis's own."""
+        """Open the Redis at an address. `clock` replaces Redis's own time in tests."""
         self.shown_url = shown_address(url)
         self.notices: list[str] = []
         self._clock = clock
@@ -80,9 +74,15 @@ class RedisLedger:
         self._scripts = {
             name: self._client.register_script(begin + _script(name))
             for name in (
-                "acquire", "renew", "finish", "forget", "look", "put_letter", "end_letter",
+                "acquire",
+                "renew",
+                "finish",
+                "forget",
+                "look",
+                "put_dead_letter",
+                "end_dead_letter",
             )
-        }  # fmt: skip
+        }
         try:
             self._look_for_risks(on_eviction)
         except BaseException:
@@ -93,14 +93,14 @@ class RedisLedger:
         return f"<ledger at {self.shown_url}>"
 
     def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
-        """Write the ops, each whole or not at all, and return their answers, in order."""
+        """Write the ops, each atomically, and return their answers, in order."""
         calls = [_call(op) for op in ops]
         with self._failures():
             answers = [self._run(calls[0])] if len(calls) == 1 else self._run_all(calls)
         return [_answer(op, answer) for op, answer in zip(ops, answers, strict=True)]
 
     def get_key(self, key: str) -> GuardedKey | None:
-        """Return how a key stands."""
+        """Return the state of a key."""
         with self._failures():
             found = self._run(("look", [_name("key", key)], []))
         if found is None:
@@ -111,9 +111,9 @@ class RedisLedger:
             _number(ended_at), _number(kept_until), *what,
         )  # fmt: skip
 
-    def list_letters(self, which: LetterFilter) -> list[Letter]:
-        """Return the letters that fit, newest first, as they are while page after page is read."""
-        found: list[Letter] = []
+    def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:
+        """Return the matching dead letters, newest first. They may change while pages are read."""
+        found: list[DeadLetterRecord] = []
         with self._failures():
             for ids in self._letter_ids(which):
                 found += [letter for letter in self._letters(ids) if _fits(letter, which)]
@@ -121,20 +121,20 @@ class RedisLedger:
                     break
         return found[: which.limit]
 
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]:
-        """Return letters grouped by engine, task and fingerprint, the largest first."""
-        groups: dict[tuple[str, ...], DeadGroup] = {}
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]:
+        """Return dead letters grouped by engine, task and fingerprint, the largest group first."""
+        groups: dict[tuple[str, ...], DeadLetterGroup] = {}
         with self._failures():
             for ids in self._letter_ids(which):
                 for letter in self._letters(ids):
                     if _fits(letter, which):
                         place = (letter.engine, letter.task, letter.fingerprint)
-                        groups[place] = _counted(groups.get(place), letter)
+                        groups[place] = _add_to_group(groups.get(place), letter)
         largest = sorted(groups.values(), key=lambda group: (-group.count, group.task))
         return largest[: which.limit]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
@@ -145,7 +145,7 @@ class RedisLedger:
         return self._scripts[name](keys=keys, args=[self._now(), *arguments])
 
     def _run_all(self, calls: list[Call]) -> list[Any]:
-        """Send many calls at once, each of which stands alone."""
+        """Send many calls at once. Each is independent of the others."""
         pipeline = self._client.pipeline(transaction=False)
         for name, keys, arguments in calls:
             self._scripts[name](keys=keys, args=[self._now(), *arguments], client=pipeline)
@@ -154,9 +154,9 @@ class RedisLedger:
     def _now(self) -> int | str:
         return "" if self._clock is None else self._clock()
 
-    # -- reading letters --
+    # -- reading dead letters --
 
-    def _letter_ids(self, which: LetterFilter) -> Iterator[list[str]]:
+    def _letter_ids(self, which: DeadLetterFilter) -> Iterator[list[str]]:
         if which.id is not None:
             yield [which.id] if which.before is None or which.id < which.before else []
             return
@@ -168,18 +168,18 @@ class RedisLedger:
             yield ids
             highest = f"({ids[-1]}"
 
-    def _letters(self, ids: list[str]) -> list[Letter]:
+    def _letters(self, ids: list[str]) -> list[DeadLetterRecord]:
         pipeline = self._client.pipeline(transaction=False)
         for letter_id in ids:
             pipeline.hgetall(_name("letter", letter_id))
         return [_letter(row) for row in pipeline.execute() if row]
 
-    # -- what can go wrong --
+    # -- problems --
 
     def _look_for_risks(self, on_eviction: str) -> None:
         facts: Any = {}
         with self._failures(), suppress(ResponseError):
-            # Some do not let everybody ask.
+            # Some servers do not allow every user to call INFO.
             facts = self._client.info()
         policy = facts.get("maxmemory_policy")
         if policy is None and on_eviction == "refuse":
@@ -208,8 +208,8 @@ class RedisLedger:
         except RedisError as error:
             raise self._translated(error) from error
         except BaseException:
-            # A time limit, say, that struck between a question and its answer: on this connection
-            # the next one to ask would be given that answer.
+            # For example, a time limit that expired between a request and its response. The next
+            # request on this connection would receive that response.
             self._client.connection_pool.disconnect()
             raise
 
@@ -218,14 +218,14 @@ class RedisLedger:
         for secret in self._secrets:
             for form in filter(None, (secret, quote(secret, safe=""))):
                 words = words.replace(form, REDACTED)
-        return translated(error, place, words)
+        return translate_error(error, place, words)
 
 
-def translated(error: RedisError, place: str, words: str) -> StoreError:
-    """Return duly's error for one of the driver's.
+def translate_error(error: RedisError, place: str, words: str) -> StoreError:
+    """Return duly's error for an error of the driver.
 
-    The driver takes a code that it knows off the words; a server before version 7 puts the code of
-    an error in a script into their midst.
+    The driver removes an error code that it knows from the message. A server before version 7 puts
+    the code of an error in a script into the middle of the message.
     """
     names = redis.exceptions
     refusals = (names.AuthenticationError, names.AuthorizationError, names.NoPermissionError)
@@ -255,11 +255,11 @@ def translated(error: RedisError, place: str, words: str) -> StoreError:
 
 
 def _options(url: str, shown_url: str) -> dict[str, Any]:
-    """Return how to connect: what the address says, and what has to be."""
+    """Return the connection options: those of the address, and the required ones."""
     try:
         given: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call] # it has no types
     except ValueError:
-        # The driver's own words may repeat a password that has special characters.
+        # The driver's message may repeat a password that contains special characters.
         raise StoreRefused(
             f"the address {shown_url} cannot be read; write it as "
             f"redis://user:password@host:port/number, with %-codes for special characters"
@@ -270,7 +270,7 @@ def _options(url: str, shown_url: str) -> dict[str, Any]:
     }
     if "path" not in given:
         defaults["socket_keepalive"] = True
-    # Not all ops may be said twice, so whoever knows what it says tries again.
+    # Some ops must not be repeated blindly, so callers that know the op retry.
     has_to_be = {"decode_responses": True, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
     return defaults | given | has_to_be
 
@@ -280,7 +280,7 @@ def _script(name: str) -> str:
 
 
 def _name(what: str, text: str) -> str:
-    """Return the name in Redis of a key or a letter, which shows nothing that a user wrote."""
+    """Return the name of a key or a dead letter in Redis, which reveals no text of a user."""
     return f"{_NAMES}:{what}:{sha256(text.encode()).hexdigest()}"
 
 
@@ -298,12 +298,12 @@ def _call(op: GuardOp) -> Call:
             return "finish", [_name("key", key)], [owner, fence, "failed", _or(ttl), int(began)]
         case ForgetKey(key):
             return "forget", [_name("key", key)], []
-        case PutLetter(letter_id):
+        case PutDeadLetter(letter_id):
             keys = [_name("letter", letter_id), _LETTERS, _LETTER_ENDS]
             what = _pairs({name: getattr(op, name) for name in _LETTER_TEXTS})
-            return "put_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
-        case EndLetter(letter_id, state, actor, reason):
-            return "end_letter", [_name("letter", letter_id)], [state, actor, reason]
+            return "put_dead_letter", keys, [letter_id, _or(op.ttl), FORGET_BATCH, *what]
+        case EndDeadLetter(letter_id, state, actor, reason):
+            return "end_dead_letter", [_name("letter", letter_id)], [state, actor, reason]
         case _:
             assert_never(op)
 
@@ -319,7 +319,7 @@ def _answer(op: GuardOp, answer: Any) -> Any:  # noqa: ANN401 - the op says whic
 
 
 def _or(value: Any) -> Any:  # noqa: ANN401 - a text or a number
-    """Return an argument of a script, which has no None."""
+    """Return an argument of a script. Scripts have no None."""
     return "" if value is None else value
 
 
@@ -332,20 +332,20 @@ def _pairs(values: dict[str, str | int | None]) -> list[str | int]:
     return [part for pair in kept.items() for part in pair]
 
 
-def _letter(row: dict[str, str]) -> Letter:
-    fields: dict[str, Any] = {name: row.get(name) for name in Letter._fields}
+def _letter(row: dict[str, str]) -> DeadLetterRecord:
+    fields: dict[str, Any] = {name: row.get(name) for name in DeadLetterRecord._fields}
     for name in ("attempts", "created_at", "ended_at"):
         fields[name] = _number(fields[name])
     for name in ("namespace", "application", "fingerprint"):
         fields[name] = fields[name] or ""
-    return Letter(**fields)
+    return DeadLetterRecord(**fields)
 
 
-def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
-    """Return a group with one letter more; letters come newest first."""
+def _add_to_group(group: DeadLetterGroup | None, letter: DeadLetterRecord) -> DeadLetterGroup:
+    """Return a group with one more dead letter. They come newest first."""
     at = letter.created_at
     if group is None:
-        return DeadGroup(
+        return DeadLetterGroup(
             letter.task, letter.fingerprint, 1, letter.error, at, at, letter.id, letter.engine
         )
     return group._replace(
@@ -353,7 +353,7 @@ def _counted(group: DeadGroup | None, letter: Letter) -> DeadGroup:
     )
 
 
-def _fits(letter: Letter, which: LetterFilter) -> bool:
+def _fits(letter: DeadLetterRecord, which: DeadLetterFilter) -> bool:
     wanted = (
         which.state, which.engine, which.task, which.cause, which.namespace, which.fingerprint
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from duly.errors import Busy, ClaimLost, DulyError
 from duly.guard import Guard
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import Idempotent, carry_out
+from duly.guard.idempotency import KeyedFunction, run_body
 from duly.integrations.extras import missing
 from duly.limits import CRASH_LIMIT
 
@@ -35,7 +35,7 @@ class WorkerLostTooOften(DulyError, SkipMessage):
         )
 
 
-class PutOff(SkipMessage):
+class MessagePostponed(SkipMessage):
     """Another worker has the message's key; a copy of the message comes when its lease is over."""
 
 
@@ -101,7 +101,7 @@ class IdempotentMiddleware(Middleware):
         function, options = actor.fn, actor.options
         ttl = check_ttl(options.get("idempotent_ttl", self.guard.ttl))
         crash_limit = options.get("crash_limit", CRASH_LIMIT)
-        call = Idempotent(
+        call = KeyedFunction(
             self.guard,
             function,
             key=options.get("idempotent_key"),
@@ -131,13 +131,13 @@ class IdempotentMiddleware(Middleware):
                         except ClaimLost as lost:
                             # Somebody else runs it now. Were this message the only one, and that
                             # one dies, nobody would.
-                            raise _put_off(broker, message, self.guard.lease) from lost
+                            raise _postpone(broker, message, self.guard.lease) from lost
 
-                    return carry_out(claim, partial(function, *args, **kwargs), end)
+                    return run_body(claim, partial(function, *args, **kwargs), end)
             except Busy as busy:
                 if busy is not once.refusal:
                     raise
-                raise _put_off(broker, message, busy.retry_after) from busy
+                raise _postpone(broker, message, busy.retry_after) from busy
             except TimeLimitExceeded:
                 if once.claim is None or not once.is_done:
                     raise
@@ -147,7 +147,7 @@ class IdempotentMiddleware(Middleware):
         return run
 
 
-def _put_off(broker: Broker, message: MessageProxy, seconds: float) -> PutOff:
+def _postpone(broker: Broker, message: MessageProxy, seconds: float) -> MessagePostponed:
     """Send a copy of a message for later; that is no retry of its own, and no result."""
     delay = max(seconds, _LEAST_DELAY_SECONDS)
     try:
@@ -158,4 +158,4 @@ def _put_off(broker: Broker, message: MessageProxy, seconds: float) -> PutOff:
         raise
     # Dramatiq would keep None as the result of what is skipped.
     message.options["store_results"] = False
-    return PutOff(f"{message.actor_name} is put off for {delay:.1f} s: its key is held")
+    return MessagePostponed(f"{message.actor_name} is put off for {delay:.1f} s: its key is held")

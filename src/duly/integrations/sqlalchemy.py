@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from duly.context import current
 
 
-class _NotOursToEnd:
+class _ExternalTransactionDialect:
     """A connection that is lent: its transaction ends with its run, and so does it."""
 
     def do_commit(self, dbapi_connection: Any) -> None: ...  # noqa: ANN401 - SQLAlchemy's own
@@ -24,20 +24,20 @@ class _NotOursToEnd:
     def do_terminate(self, dbapi_connection: Any) -> None: ...  # noqa: ANN401
 
 
-class LentSQLite(_NotOursToEnd, SQLiteDialect_pysqlite):
+class TaskTransactionSQLite(_ExternalTransactionDialect, SQLiteDialect_pysqlite):
     """SQLite, on a connection that is lent."""
 
     supports_statement_cache = True
 
 
-class LentPostgreSQL(_NotOursToEnd, PGDialect_psycopg):
+class TaskTransactionPostgreSQL(_ExternalTransactionDialect, PGDialect_psycopg):
     """PostgreSQL, on a connection that is lent."""
 
     supports_statement_cache = True
 
 
-registry.register("sqlite.duly", __name__, "LentSQLite")
-registry.register("postgresql.duly", __name__, "LentPostgreSQL")
+registry.register("sqlite.duly", __name__, "TaskTransactionSQLite")
+registry.register("postgresql.duly", __name__, "TaskTransactionPostgreSQL")
 
 
 @contextmanager

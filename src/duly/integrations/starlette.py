@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from duly.apart import apart
 from duly.app import Duly
+from duly.async_threads import run_in_thread
 from duly.errors import BadOption, LifespanNotStarted
 from duly.settings import worker_settings
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take."""
@@ -26,7 +26,7 @@ _STATE = "duly"
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServedApp:
     """A `Duly` between the start and the end of an application, and the worker beside it."""
 
     app: Duly
@@ -61,7 +61,7 @@ def duly_lifespan(
         async with AsyncExitStack() as stack:
             state = await stack.enter_async_context(inner(api)) if inner is not None else None
             serving = await stack.enter_async_context(serve(app, settings if worker else None))
-            yield announced(state, serving)
+            yield with_served_app(state, serving)
 
     return lifespan
 
@@ -87,40 +87,40 @@ def is_in_a_request() -> bool:
     return False
 
 
-def announced(state: Mapping[str, Any] | None, serving: Serving) -> Mapping[str, Any]:
+def with_served_app(state: Mapping[str, Any] | None, serving: ServedApp) -> Mapping[str, Any]:
     """Return the state of a lifespan, with what is served from now on added to it."""
     others = (state or {}).get(_STATE, ())
     return {**(state or {}), _STATE: (*others, serving)}
 
 
 @asynccontextmanager
-async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Serving]:
+async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[ServedApp]:
     """Open the store and, if there are settings for one, run a worker on this event loop."""
     # Opening a store reads files and waits for servers, and a worker's end waits for bodies that
     # run on this very loop: neither may stand in its way. Nor may either wait for a thread of the
     # loop's own, which bodies may keep busy.
     if settings is None:
-        await apart(lambda: app.store)
-        yield Serving(app, None)
+        await run_in_thread(lambda: app.store)
+        yield ServedApp(app, None)
         return
     loop = asyncio.get_running_loop()
-    worker = await apart(
+    worker = await run_in_thread(
         lambda: app.worker(loop=loop, **settings).start(),
         undo=lambda started: started.stop(grace=0.0),
     )
     grace = None
     try:
-        yield Serving(app, worker)
+        yield ServedApp(app, worker)
     except asyncio.CancelledError:
         grace = 0.0  # The server is made to exit at once, and takes the loop with it.
         raise
     finally:
-        await apart(lambda: worker.stop(grace=grace))
+        await run_in_thread(lambda: worker.stop(grace=grace))
 
 
-def serving(connection: HTTPConnection) -> tuple[Serving, ...]:
+def served_app(connection: HTTPConnection) -> tuple[ServedApp, ...]:
     """Return what serves this request, or say why nothing does."""
-    found: tuple[Serving, ...] = connection.scope.get("state", {}).get(_STATE, ())
+    found: tuple[ServedApp, ...] = connection.scope.get("state", {}).get(_STATE, ())
     if not found:
         raise LifespanNotStarted
     return found

@@ -1,4 +1,4 @@
-"""Waiting for a lock, and entering it."""
+"""Waits for a lock and enters it."""
 
 import asyncio
 import enum
@@ -10,77 +10,80 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from duly.apart import apart
+from duly.app_protocol import AppProtocol
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.core.key import check_name
 from duly.errors import BadOption, LockBusy
-from duly.host import Host
+from duly.interrupts import defer_interrupts
 from duly.limits import LOCK_SECONDS
-from duly.locks.held import HeldLock
-from duly.locks.ownership import Ownership, take
-from duly.shield import shielded
+from duly.locks.held_lock import HeldLock
+from duly.locks.ownership import Ownership, acquire_ownership
 from duly.store.lock_ops import Locked
 
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 
 
-class _Default(enum.Enum):
-    """A timeout that was not given, where None is one that has no end."""
+class _DefaultTimeout(enum.Enum):
+    """Marks a timeout that was not passed, since None means no timeout."""
 
     OWN = enum.auto()
 
 
-_OWN: Final = _Default.OWN
+_OWN: Final = _DefaultTimeout.OWN
 
 Caller = asyncio.Task[object] | threading.Thread
 
 
-class Holders:
-    """Who in this process holds which locks; neither holders nor locks live longer for it."""
+class LockHolders:
+    """Which callers in this process hold which locks. It keeps neither of them alive."""
 
     def __init__(self) -> None:
         self._held: WeakKeyDictionary[Caller, WeakSet[HeldLock]] = WeakKeyDictionary()
 
     def note(self, held: HeldLock, caller: Caller) -> None:
-        """Remember who took a lock."""
+        """Record which caller took a lock."""
         self._held.setdefault(caller, WeakSet()).add(held)
 
     def has(self, name: str, caller: Caller) -> bool:
-        """Say whether a lock is in the hands of who asks."""
+        """Return whether this caller holds a lock."""
         return any(held.name == name and held.is_held for held in self._held.get(caller, ()))
 
 
 class Lock:
-    """A named lock; `with` it, or `acquire` it."""
+    """A named lock, for `with` or `acquire`."""
 
     def __init__(
         self,
-        host: Host,
+        host: AppProtocol,
         name: str,
         *,
-        holders: Holders,
+        holders: LockHolders,
         ttl: float | timedelta = 30,
         timeout: float | None = None,
         on_lost: Callable[[HeldLock], None] | None = None,
     ) -> None:
-        """Name it. `timeout` bounds how long entering waits: None is for ever, 0 not at all."""
-        self._host = host
+        """Set up the lock.
+
+        `timeout` is how long to wait for it: None is forever, 0 is not at all.
+        """
+        self._app = host
         self._holders = holders
         self.name = check_name("lock", name)
         self._ttl = _seconds(ttl)
         self._timeout = timeout
         self._on_lost = on_lost
         self._entered: list[tuple[Caller, HeldLock]] = []
-        """What the `with` statements under way have to leave again."""
+        """The held locks that the active `with` statements must release."""
 
     def try_acquire(self) -> HeldLock | None:
         """Take the lock if it is free."""
         found = self._try(new_id(), _caller())
         return found if isinstance(found, HeldLock) else None
 
-    def acquire(self, timeout: float | _Default | None = _OWN) -> HeldLock:
-        """Take the lock, waiting for it up to `timeout` seconds; LockBusy if that was in vain."""
+    def acquire(self, timeout: float | _DefaultTimeout | None = _OWN) -> HeldLock:
+        """Take the lock. Wait up to `timeout` seconds, then raise LockBusy."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while isinstance(found := self._try(owner, caller), Locked):
@@ -90,13 +93,14 @@ class Lock:
 
     async def aacquire(
         self,
-        timeout: float | _Default | None = _OWN,  # noqa: ASYNC109 - ours
+        timeout: float | _DefaultTimeout | None = _OWN,  # noqa: ASYNC109 - the lock's own
     ) -> HeldLock:
         """Take the lock without blocking the event loop."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
         pause = _SHORTEST_PAUSE
         while isinstance(
-            found := await apart(lambda: self._try(owner, caller), undo=_give_back), Locked
+            found := await run_in_thread(lambda: self._try(owner, caller), undo=_release_lock),
+            Locked,
         ):
             pause = self._pause(pause, until, found, caller)
             await asyncio.sleep(pause)
@@ -116,12 +120,12 @@ class Lock:
         return held
 
     async def __aexit__(self, *_: object) -> None:
-        await apart(self._leave().release)
+        await run_in_thread(self._leave().release)
 
     def _leave(self) -> HeldLock:
-        """Return what the caller entered last, or what somebody did who has another leave it.
+        """Return the lock that this caller, or else any caller, entered last.
 
-        The halves of a fixture or of a dependency that yields may run in two threads or tasks.
+        The two halves of a fixture or of a dependency with `yield` may run in two threads or tasks.
         """
         caller = _caller()
         own = [entry for entry in self._entered if entry[0] is caller]
@@ -130,41 +134,45 @@ class Lock:
         return entry[1]
 
     def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
-        store = self._host.store
-        # Were a timeout to strike in here, a lock that nobody knows of would be renewed for ever.
-        with shielded():
+        store = self._app.store
+        # Without this, a timeout could leave a lock that no code knows about and that is renewed
+        # forever.
+        with defer_interrupts():
             sent_at = monotonic()
-            taken = take(store, self.name, owner, ttl=self._ttl)
+            taken = acquire_ownership(store, self.name, owner, ttl=self._ttl)
             if not isinstance(taken, Ownership):
                 return taken
             held = HeldLock(taken, sent_at, self._on_lost)
             self._holders.note(held, caller)
             return held
 
-    def _deadline(self, timeout: float | _Default | None) -> float:
-        seconds = self._timeout if isinstance(timeout, _Default) else timeout
+    def _deadline(self, timeout: float | _DefaultTimeout | None) -> float:
+        seconds = self._timeout if isinstance(timeout, _DefaultTimeout) else timeout
         return float("inf") if seconds is None else monotonic() + seconds
 
     def _pause(self, pause: float, until: float, found: Locked, caller: Caller) -> float:
-        """Return how long to wait before the next try, or say that there is no use or no time."""
+        """Return how long to wait before the next try.
+
+        Raise if waiting is useless or time is up.
+        """
         if self._holders.has(self.name, caller):
             kind = "thread" if isinstance(caller, threading.Thread) else "task"
             raise LockBusy(self.name, f"this very {kind}, which would wait for itself", None)
         left = until - monotonic()
         if left <= 0:
             raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
-        # Whoever holds it may be gone: then it is free when its time is over, and not before.
+        # If the holder has died, the lock is free when its time is over, and not before.
         grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
         return min(left, max(grown, _SHORTEST_PAUSE))
 
 
-def _give_back(tried: HeldLock | Locked) -> None:
+def _release_lock(tried: HeldLock | Locked) -> None:
     if isinstance(tried, HeldLock):
         tried.release()
 
 
 def _caller() -> Caller:
-    """Return who is calling: a task, or else a thread, as in a callback of the event loop."""
+    """Return the caller: an asyncio task, or else a thread, as in a callback of the event loop."""
     with suppress(RuntimeError):
         task = asyncio.current_task()
         if task is not None:

@@ -1,8 +1,8 @@
-"""Who owns a lock, by owner and fence, and what only the owner may do with it."""
+"""The ownership of a lock, by owner and fence, and the writes that only the owner may do."""
 
 from dataclasses import dataclass
 
-from duly.actor import acting
+from duly.actor import resolve_actor
 from duly.clock import MICROSECONDS
 from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.protocol import Store
@@ -10,31 +10,31 @@ from duly.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A lock that was taken. Nobody renews it but who asks for that here."""
+    """A lock that was taken. It is renewed only by calls of `renew`."""
 
     store: Store
-    """The one it was taken in: an application that was closed must not be opened again by us."""
+    """The store that contains the lock. Using the application could open a closed one again."""
     name: str
     owner: str
     fence: int
     ttl: float
 
     def renew(self) -> bool:
-        """Give the lock its whole time again; say whether it is still ours."""
+        """Extend the lock to its full time again. Return whether it is still ours."""
         op = RenewLock(self.name, self.owner, self.fence, _micros(self.ttl))
         (is_ours,) = self.store.apply([op])
         return bool(is_ours)
 
     def release(self) -> bool:
-        """Let go; say whether it was still ours."""
+        """Release the lock. Return whether it was still ours."""
         (was_ours,) = self.store.apply([ReleaseLock(self.name, self.owner, self.fence)])
         return bool(was_ours)
 
 
-def take(store: Store, name: str, owner: str, *, ttl: float) -> Ownership | Locked:
-    """Take a lock if it is free; otherwise say who holds it."""
+def acquire_ownership(store: Store, name: str, owner: str, *, ttl: float) -> Ownership | Locked:
+    """Take a lock if it is free. Otherwise return who holds it."""
     found: Locked
-    (found,) = store.apply([AcquireLock(name, owner, acting(None), _micros(ttl))])
+    (found,) = store.apply([AcquireLock(name, owner, resolve_actor(None), _micros(ttl))])
     return Ownership(store, name, owner, found.fence, ttl) if found.is_ours else found
 
 

@@ -1,1 +1,1 @@
-"""Turns events into something to look at."""
+"""Turns events into logs, metrics and traces."""

@@ -1,18 +1,18 @@
-"""Log lines as JSON, one object each: nothing in a message can begin a line or move a cursor."""
+"""Log lines as JSON objects. A message cannot start a new line or move a cursor."""
 
 import json
 import logging
 from datetime import UTC, datetime
 
 _FIELDS = ("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id")
-"""What lines of duly carry beside their message, each where it is known."""
+"""The fields of duly's log lines in addition to the message, where they are known."""
 
 
 class JsonFormatter(logging.Formatter):
     """For any handler: `handler.setFormatter(JsonFormatter())`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; all that is not ASCII is escaped."""
+        """Return the line, with everything that is not ASCII escaped."""
         at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, object] = {
             "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -30,6 +30,6 @@ class JsonFormatter(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         elif record.exc_text:
             line["traceback"] = record.exc_text
-        # Control characters and those that set a direction are escaped with the rest; what a
-        # user's own record carries under our names may be anything.
+        # Control characters and text-direction characters are escaped with the rest. A user's own
+        # record may contain objects of any type under these names.
         return json.dumps(line, ensure_ascii=True, default=repr)

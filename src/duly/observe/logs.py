@@ -1,4 +1,4 @@
-"""Events as log lines, under the logger `duly`."""
+"""Writes events as log lines of the logger `duly`."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from duly.core.verdict import Finish
 from duly.events import (
     AttemptEnded,
     ClaimsHandedBack,
-    ClaimWasLost,
     EngineFailed,
     Event,
-    Overdue,
+    ResultDropped,
+    RunOverdue,
     RunsUndelivered,
     StoreFailed,
     StoreRecovered,
-    UnknownTaskBrought,
+    UnknownTaskDelivered,
     WorkerEnded,
     WorkerGaveUp,
     WorkerStalled,
@@ -28,22 +28,22 @@ from duly.events import (
 
 logger = logging.getLogger("duly")
 
-_ASKED_FOR = frozenset({"snoozed", "suspended"})
-"""Ends of attempts that go on later because their bodies want it so."""
+_REQUESTED = frozenset({"snoozed", "suspended"})
+"""Outcomes of attempts whose bodies asked to continue later."""
 _NAMED = 5
-"""How many runs a line names at the most."""
+"""The maximum number of runs that a line names."""
 
 
 def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
     """Write one line for one event.
 
-    `failures` is the level of runs that failed for good; it is lower where another logger logs them
+    `failures` is the level for runs that failed for good. It is lower if another logger logs them
     as errors, with their tracebacks.
     """
     match event:
         case AttemptEnded():
             _log_attempt(event, failures)
-        case ClaimWasLost(run_id, claim_number):
+        case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, its result is dropped"
             logger.warning(text, run_id, claim_number, extra=about)
@@ -81,11 +81,11 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             logger.error("%s met an unexpected error and goes on: %s", what, clean(error))
         case ClaimsHandedBack(run_ids, reason):
             logger.info("%s claims handed back: %s", len(run_ids), reason)
-        case Overdue(run_id, task):
+        case RunOverdue(run_id, task):
             about = {"run_id": run_id, "task": task, "outcome": "overdue"}
             text = "run %s (%s) is past its timeout and still running"
             logger.warning(text, run_id, task, extra=about)
-        case UnknownTaskBrought(run_id, task):
+        case UnknownTaskDelivered(run_id, task):
             logger.warning(
                 "run %s was brought to this process, which does not know its task %s, and will be "
                 "brought again: let this worker import the module that defines it, or carry a "
@@ -107,28 +107,28 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
 
 @cache
 def log_notice(notice: str) -> None:
-    """Say once in each process what people should know about a database that it relies on."""
+    """Warn once per process about a risk of a database that the process relies on."""
     logger.warning("%s", clean(notice))
 
 
 def log_start(text: str) -> None:
-    """Say what a program that keeps workers is about to do."""
+    """Log what a program that starts workers is about to do."""
     logger.info("%s", clean(text))
 
 
 def log_dashboard_link(link: str) -> None:
     """Write the link that signs a browser in to a dashboard without auth=."""
-    # A warning, since Python shows nothing less where logging is not set up.
+    # A warning, because Python shows nothing below that if logging is not set up.
     logger.warning("the dashboard was given no auth=; sign in with this link: %s", clean(link))
 
 
 def log_duplicate(name: str, what: str) -> None:
-    """Write what became of a one-time task whose name another schedule has."""
+    """Log how a one-time task was handled whose name another schedule has."""
     logger.warning("schedule %r exists already: %s", clean(name), what)
 
 
 def log_cut_over(source: str, moved: int, left: Mapping[str, str]) -> None:
-    """Write how many rows of another system are duly's from now on, and why others are not."""
+    """Log how many rows of another system were moved to duly, and why others were not."""
     if moved:
         logger.info("%s rows of %s were moved to duly", moved, source)
     for name, reason in islice(left.items(), _NAMED):
@@ -138,16 +138,16 @@ def log_cut_over(source: str, moved: int, left: Mapping[str, str]) -> None:
 
 
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
-    """Say to who waits for a run why nobody has claimed it."""
+    """Log why no worker has claimed a run, for the caller that waits for it."""
     about = {"run_id": run_id, "task": task}
     logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
 
 
-def log_lost_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
-    """Log a dead letter that could not be written: nobody else knows of it."""
+def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
+    """Log a dead letter that could not be written. The log is its only record."""
     logger.critical(
-        "the dead letter of a call of %s could not be written: %s; write it by hand, with Draft "
-        "from duly.guard.letters%s: guard.letters.put(%s)",
+        "the dead letter of a call of %s could not be written: %s; write it yourself, with "
+        "DeadLetterDraft from duly.guard.dead_letters%s: guard.letters.put(%s)",
         task,
         clean(str(error)),
         "; replace *** with the arguments that are not logged because they are secret"
@@ -158,7 +158,7 @@ def log_lost_letter(task: str, draft: str, error: Exception, *, has_secrets: boo
 
 
 def _left(run_ids: Sequence[str]) -> str:
-    """Say what became of the runs that a worker had not finished."""
+    """Return what happened to the runs that a worker had not finished."""
     if not run_ids:
         return ""
     runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"
@@ -175,7 +175,7 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
             level = logging.INFO
         follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
     else:
-        level = logging.INFO if event.outcome in _ASKED_FOR else logging.WARNING
+        level = logging.INFO if event.outcome in _REQUESTED else logging.WARNING
         follows = (
             f"again in {verdict.after:.1f} s"
             if verdict.awaits is None
@@ -206,6 +206,6 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
             logger.name, level, *place, text, values, None, _log_attempt.__name__, about
         )
         if level == logging.ERROR:
-            # The exception is only known as text here; formatters show this as its traceback.
+            # The exception is known only as text here. Formatters show this text as its traceback.
             record.exc_text = event.traceback
         logger.handle(record)

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, read from the store when they are asked for.
+"""Metrics for Prometheus, read from the store when they are requested.
 
-Whatever the number of workers, each asked process tells the same: one is enough. The names and
-what they count are in docs/how-to/dashboard.md.
+Every process of a deployment returns the same values, so one target is enough. The names and what
+they count are in docs/how-to/monitoring.md.
 """
 
 from collections import Counter
@@ -19,35 +19,35 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from duly.clock import MICROSECONDS
-from duly.core.bounds import BOUNDS
-from duly.core.record import EndsOf, QueueRecord
+from duly.core.histogram_bounds import BOUNDS
+from duly.core.record import FinishedRunsByTask, QueueRecord
 from duly.core.served_queues import ServedQueues
-from duly.core.stranded import stranded
+from duly.core.stranded_runs import find_stranded_runs
 from duly.limits import GROUPS, PAGE
 from duly.store.protocol import Inspector, RunFilter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Host(Protocol):
-    """An application, of which only the open store is needed."""
+class StoreProvider(Protocol):
+    """The part of an application that metrics need: its open store."""
 
     @property
     def store(self) -> Inspector: ...
 
 
 class DulyCollector(Collector):
-    """To be registered: `REGISTRY.register(DulyCollector(app))`."""
+    """A collector to register: `REGISTRY.register(DulyCollector(app))`."""
 
-    def __init__(self, app: Host) -> None:
+    def __init__(self, app: StoreProvider) -> None:
         self._app = app
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand, since registering must not open the database."""
+        """Return no metrics, since registering must not open the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Read everything anew."""
+        """Read all metrics from the store."""
         store = self._app.store
         ends = store.count_ends_of_tasks(0)
         yield _runs(ends)
@@ -60,14 +60,14 @@ class DulyCollector(Collector):
         yield _lags(store)
 
 
-def exposition(app: Host) -> bytes:
-    """Return all metrics in the text that Prometheus reads."""
+def exposition(app: StoreProvider) -> bytes:
+    """Return all metrics in the text format of Prometheus."""
     registry = CollectorRegistry()
     registry.register(DulyCollector(app))
     return generate_latest(registry)
 
 
-def _runs(ends: list[EndsOf]) -> Metric:
+def _runs(ends: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
         "duly_runs", "Runs that came to an end.", labels=["task", "queue", "outcome"]
     )
@@ -80,7 +80,7 @@ def _runs(ends: list[EndsOf]) -> Metric:
     return found
 
 
-def _retries(rows: list[EndsOf]) -> Metric:
+def _retries(rows: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
         "duly_retries",
         "Attempts that failed or were lost and were followed by another one.",
@@ -94,7 +94,7 @@ def _retries(rows: list[EndsOf]) -> Metric:
     return found
 
 
-def _lengths(ends: list[EndsOf]) -> Iterator[Metric]:
+def _lengths(ends: list[FinishedRunsByTask]) -> Iterator[Metric]:
     yield _histogram(
         "duly_run_duration_seconds",
         "How long runs took from their first start to their end, waits between attempts included.",
@@ -130,7 +130,7 @@ def _histogram(
 
 
 def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
-    """Yield how full queues are; those that runs have ended in are 0 while they are empty."""
+    """Yield the depth of queues, including empty queues if any of their runs has ended."""
     depth = GaugeMetricFamily(
         "duly_queue_depth", "Runs that have not ended, counted to 10001.", labels=["queue", "state"]
     )
@@ -167,7 +167,7 @@ def _dead(store: Inspector) -> Metric:
 
 def _workers(store: Inspector) -> Metric:
     found = GaugeMetricFamily("duly_workers", "Workers that are live.", labels=["queues"])
-    # Where all are gone there is a zero, so that alerts see it.
+    # If all workers are gone, report a zero, so that alerts see it.
     sums: dict[str, int] = {}
     for worker in store.list_workers():
         served = ServedQueues.read(worker.queues).shown()
@@ -184,7 +184,7 @@ def _unserved(store: Inspector) -> Metric:
         labels=["task", "queue"],
     )
     oldest = store.list_oldest_ready()
-    for each in stranded(store.list_unregistered(), store.list_workers(), oldest):
+    for each in find_stranded_runs(store.list_unregistered(), store.list_workers(), oldest):
         found.add_metric([each.task, each.queue], each.runs)
     return found
 

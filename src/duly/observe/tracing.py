@@ -1,8 +1,8 @@
-"""OpenTelemetry: a span for every run that is enqueued, and one for every attempt at it.
+"""OpenTelemetry: a span for every enqueued run, and one for every attempt at it.
 
-`Duly(tracing=OpenTelemetry())`. The context of the first is kept with the run, in tags of ours; the
-second is linked to it and not its child, since a run may wait for days. The conventions for
-messaging are still experimental, so their names are all in this module.
+Use it as `Duly(tracing=OpenTelemetry())`. The context of the first span is stored in tags of the
+run. The span of an attempt is linked to it and not its child, because a run may wait for days. The
+messaging conventions are still experimental, so all their names are in this module.
 """
 
 import json
@@ -31,13 +31,13 @@ _CARRIED = ("traceparent", "tracestate")
 
 
 class OpenTelemetry:
-    """Spans, by the tracer provider given or the one of the process."""
+    """Makes spans with the given tracer provider, or with that of the process."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("duly", tracer_provider=provider)
 
     def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
-        """Note that a run is enqueued, and return the tags that carry the trace to its attempts."""
+        """Record that a run is enqueued. Return the tags that carry the trace to its attempts."""
         facts = _facts("send", task, queue, run_id)
         carrier: dict[str, str] = {}
         with self._tracer.start_as_current_span(
@@ -52,7 +52,7 @@ class OpenTelemetry:
 
     @contextmanager
     def process(self, claim: Claim) -> Iterator[Callable[[Outcome], None]]:
-        """Put a span around a body, linked to the one that enqueued its run."""
+        """Put a span around a body, linked to the span that enqueued its run."""
         facts = _facts("process", claim.task, claim.queue, claim.run_id)
         with self._tracer.start_as_current_span(
             f"process {claim.task}",

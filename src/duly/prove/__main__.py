@@ -23,10 +23,10 @@ from rich.progress import (
 
 from duly.clock import monotonic
 from duly.prove.evidence import SCENARIOS, Evidence, gather
-from duly.prove.places import Folder, own_tables
-from duly.prove.trial import Tell, Trial
+from duly.prove.scratch_storage import ScratchFolder, scratch_url
+from duly.prove.trial import ProgressReport, Trial
 
-_SAY_SECONDS = 10.0
+_PROGRESS_SECONDS = 10.0
 
 
 @click.command()
@@ -56,7 +56,9 @@ def main(
     databases: list[str | None] = [None] if sqlite or not urls else []
     databases += urls
     for url, name in product(databases, names):
-        with _watching(console, f"{name} on {'SQLite' if url is None else 'PostgreSQL'}") as tell:
+        with _progress_display(
+            console, f"{name} on {'SQLite' if url is None else 'PostgreSQL'}"
+        ) as tell:
             found = _prove(name, url, tell, scale=scale, seed=seed, again=again)
         _report(console, found, found.write(out))
         broken += not found.holds
@@ -64,9 +66,9 @@ def main(
 
 
 def _prove(
-    name: str, url: str | None, tell: Tell, *, scale: float, seed: int, again: str | None
+    name: str, url: str | None, tell: ProgressReport, *, scale: float, seed: int, again: str | None
 ) -> Evidence:
-    with Folder() as folder, own_tables(url, folder.path) as place:
+    with ScratchFolder() as folder, scratch_url(url, folder.path) as place:
         with Trial(place, folder.path, seed=seed, tell=tell) as trial:
             found = gather(trial, name, scale, again=again)
         if not found.holds:
@@ -76,7 +78,7 @@ def _prove(
 
 
 @contextmanager
-def _watching(console: Console, title: str) -> Iterator[Tell]:
+def _progress_display(console: Console, title: str) -> Iterator[ProgressReport]:
     """Show how far it has come: a bar on a terminal, lines elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -85,16 +87,18 @@ def _watching(console: Console, title: str) -> Iterator[Tell]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield _teller(console, progress, progress.add_task(title), title)
+        yield _progress_callback(console, progress, progress.add_task(title), title)
 
 
-def _teller(console: Console, progress: Progress, bar: TaskID, title: str) -> Tell:
+def _progress_callback(
+    console: Console, progress: Progress, bar: TaskID, title: str
+) -> ProgressReport:
     said_at = monotonic()
 
     def tell(what: str, done: int, total: int) -> None:
         nonlocal said_at
         progress.update(bar, description=f"{title}: {what}", completed=done, total=total)
-        if not console.is_terminal and monotonic() - said_at > _SAY_SECONDS:
+        if not console.is_terminal and monotonic() - said_at > _PROGRESS_SECONDS:
             said_at = monotonic()
             console.print(f"{title}: {what} {done}/{total}", markup=False, highlight=False)
 

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from duly.core.states import FINAL, State
 from duly.limits import CRASH_LIMIT
-from duly.prove.history import Effect, Event, FiringAtEnd, Freeze, History, RunAtEnd, Sign
+from duly.prove.history import (
+    BodySignal,
+    Effect,
+    FiringAtEnd,
+    Freeze,
+    History,
+    RunAtEnd,
+    Transition,
+)
 
 LOSSES = CRASH_LIMIT + 5
 """Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
@@ -32,7 +40,7 @@ class Violation(NamedTuple):
 
 
 @dataclass(slots=True)
-class Verdict:
+class CheckResult:
     """What the checker found, and what it measured on the way."""
 
     violations: list[Violation] = field(default_factory=list)
@@ -47,12 +55,12 @@ class Verdict:
         return not self.violations
 
 
-def check(history: History) -> Verdict:
+def check(history: History) -> CheckResult:
     """Check all invariants; the first violation is the first in the order of this function."""
-    verdict = Verdict()
+    verdict = CheckResult()
     found = verdict.violations
     found += _no_loss_and_no_invention(history)
-    found += _one_place(history)
+    found += _check_one_place(history)
     if history.events is not None:
         found += _transitions(history.events)
         found += _claims_counted(history)
@@ -60,7 +68,7 @@ def check(history: History) -> Verdict:
     found += _schedules(history)
     found += _bounded(history, verdict)
     found += _bodies(history, verdict)
-    found += _afterwards(history)
+    found += _check_final_state(history)
     return verdict
 
 
@@ -79,7 +87,7 @@ def _no_loss_and_no_invention(history: History) -> Iterator[Violation]:
         yield Violation("I2 no invention", run_id, "nobody enqueued it")
 
 
-def _one_place(history: History) -> Iterator[Violation]:
+def _check_one_place(history: History) -> Iterator[Violation]:
     for run in history.runs:
         if run.places != 1:
             what = f"it lies in {run.places} tables"
@@ -90,13 +98,13 @@ def _one_place(history: History) -> Iterator[Violation]:
         yield Violation("I19 honest reads", run_id, "it was final and then was not")
 
 
-def _transitions(events: Sequence[Event]) -> Iterator[Violation]:
-    standings: dict[str, _Standing] = defaultdict(_Standing)
+def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
+    standings: dict[str, _RunProgress] = defaultdict(_RunProgress)
     for event in events:
         yield from standings[event.run_id].take(event)
 
 
-class _Standing:
+class _RunProgress:
     """Where one run stands in its history, as far as the events tell."""
 
     def __init__(self) -> None:
@@ -106,7 +114,7 @@ class _Standing:
         self._worker: str | None = None
         self._final: str | None = None
 
-    def take(self, event: Event) -> Iterator[Violation]:
+    def take(self, event: Transition) -> Iterator[Violation]:
         match event.kind:
             case "claim":
                 yield from self._claim(event)
@@ -114,11 +122,13 @@ class _Standing:
                 yield from self._leave(event)
             case "revive":
                 if self._final is None:
-                    yield _at(event, "I7 absorbing", "it was revived before it had ended")
+                    yield _violation_at(event, "I7 absorbing", "it was revived before it had ended")
                 self._final = None
                 self._generation += 1
             case "rewrite":
-                yield _at(event, "I7 absorbing", f"its end was rewritten as {event.state}")
+                yield _violation_at(
+                    event, "I7 absorbing", f"its end was rewritten as {event.state}"
+                )
             case _:
                 if event.kind == "wait" and self._running:
                     # PostgreSQL requeues for later by moving the row, SQLite in two steps.
@@ -126,37 +136,41 @@ class _Standing:
                 # An operator's act writes the next generation before it removes the last one.
                 is_next = event.generation == self._generation + 1
                 if self._final is not None and not is_next:
-                    yield _at(event, "I7 absorbing", f"it was queued after it {self._final}")
+                    yield _violation_at(
+                        event, "I7 absorbing", f"it was queued after it {self._final}"
+                    )
 
-    def _claim(self, event: Event) -> Iterator[Violation]:
+    def _claim(self, event: Transition) -> Iterator[Violation]:
         if event.claim_number != self._claims + 1:
             what = f"claim {event.claim_number} followed claim {self._claims}"
-            yield _at(event, "I4 claim numbers", what)
+            yield _violation_at(event, "I4 claim numbers", what)
         if self._final is not None:
-            yield _at(event, "I7 absorbing", f"it was claimed after it {self._final}")
+            yield _violation_at(event, "I7 absorbing", f"it was claimed after it {self._final}")
         if self._running:
             what = f"it was claimed while {self._worker} held it"
-            yield _at(event, "I5 one holder", what)
+            yield _violation_at(event, "I5 one holder", what)
         self._claims = event.claim_number
         self._running, self._worker = True, event.worker_id
 
-    def _leave(self, event: Event) -> Iterator[Violation]:
+    def _leave(self, event: Transition) -> Iterator[Violation]:
         if self._final is not None:
             again = "I8 single success" if event.state == State.SUCCEEDED else "I7 absorbing"
-            yield _at(event, again, f"it ended again after it {self._final}")
+            yield _violation_at(event, again, f"it ended again after it {self._final}")
         elif event.kind == "end" and event.outcome is None:
             # It was cancelled while nobody ran it.
             if self._running:
-                yield _at(event, "I6 fenced", "it ended without an attempt while it ran")
+                yield _violation_at(event, "I6 fenced", "it ended without an attempt while it ran")
         elif not self._running:
-            yield _at(event, "I6 fenced", f"nobody ran it, yet it was settled ({event.kind})")
+            yield _violation_at(
+                event, "I6 fenced", f"nobody ran it, yet it was settled ({event.kind})"
+            )
         elif event.claim_number != self._claims:
             what = f"claim {event.claim_number} was settled while claim {self._claims} held it"
-            yield _at(event, "I6 fenced", what)
+            yield _violation_at(event, "I6 fenced", what)
         elif event.worker_id != self._worker:
-            yield _at(event, "I6 fenced", f"it was settled for {event.worker_id}")
+            yield _violation_at(event, "I6 fenced", f"it was settled for {event.worker_id}")
         if event.generation != self._generation:
-            yield _at(event, "I7 absorbing", f"it ended in generation {event.generation}")
+            yield _violation_at(event, "I7 absorbing", f"it ended in generation {event.generation}")
         self._running = False
         self._final = event.state if event.kind == "end" else None
 
@@ -176,7 +190,7 @@ def _effects(history: History) -> Iterator[Violation]:
     for effect in history.effects:
         effects[effect.run_id].append(effect)
     begins: dict[tuple[str, int], int] = defaultdict(int)
-    for sign in history.signs:
+    for sign in history.body_signals:
         begins[sign.run_id, sign.generation] += sign.kind == "begin"
     for run in history.runs:
         mine = effects.pop(run.run_id, [])
@@ -284,7 +298,7 @@ def _runs_of_firings(history: History) -> Iterator[Violation]:
             yield Violation(EXTRA, run_id, f"a run of {schedule} that none of its firings made")
 
 
-def _bounded(history: History, verdict: Verdict) -> Iterator[Violation]:
+def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
     losses: dict[tuple[str, int], int] = defaultdict(int)
     for attempt in history.attempts:
         losses[attempt.run_id, attempt.generation] += attempt.outcome == "lost"
@@ -305,12 +319,12 @@ def _bounded(history: History, verdict: Verdict) -> Iterator[Violation]:
             yield Violation("I12 bounded", run.run_id, "it was charged though nothing was killed")
 
 
-def _bodies(history: History, verdict: Verdict) -> Iterator[Violation]:
+def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
     """No second live body: the first must have ended when the next one begins."""
     frozen: dict[int, list[Freeze]] = defaultdict(list)
     for freeze in history.freezes:
         frozen[freeze.pid].append(freeze)
-    for bodies in _bodies_by_run(history.signs).values():
+    for bodies in _bodies_by_run(history.body_signals).values():
         for earlier, later in _pairs(bodies):
             overlap = _live_overlap(earlier, later, frozen[earlier.pid])
             if (earlier.run_id, earlier.claim_number) in history.embedded:
@@ -326,7 +340,7 @@ def _bodies(history: History, verdict: Verdict) -> Iterator[Violation]:
                 yield Violation("I5 one holder", later.run_id, what)
 
 
-class _Body(NamedTuple):
+class _BodySpan(NamedTuple):
     run_id: str
     claim_number: int
     pid: int
@@ -334,21 +348,21 @@ class _Body(NamedTuple):
     seen_at: float
 
 
-def _bodies_by_run(signs: Sequence[Sign]) -> dict[str, list[_Body]]:
-    bodies: dict[tuple[str, int, int], _Body] = {}
+def _bodies_by_run(signs: Sequence[BodySignal]) -> dict[str, list[_BodySpan]]:
+    bodies: dict[tuple[str, int, int], _BodySpan] = {}
     for sign in signs:
         key = (sign.run_id, sign.claim_number, sign.pid)
         known = bodies.get(key)
         began_at = sign.at if known is None else min(known.began_at, sign.at)
         seen_at = sign.at if known is None else max(known.seen_at, sign.at)
-        bodies[key] = _Body(sign.run_id, sign.claim_number, sign.pid, began_at, seen_at)
-    by_run: dict[str, list[_Body]] = defaultdict(list)
+        bodies[key] = _BodySpan(sign.run_id, sign.claim_number, sign.pid, began_at, seen_at)
+    by_run: dict[str, list[_BodySpan]] = defaultdict(list)
     for body in bodies.values():
         by_run[body.run_id].append(body)
     return by_run
 
 
-def _pairs(bodies: list[_Body]) -> Iterator[tuple[_Body, _Body]]:
+def _pairs(bodies: list[_BodySpan]) -> Iterator[tuple[_BodySpan, _BodySpan]]:
     if len(bodies) > 1:
         bodies.sort(key=lambda body: (body.claim_number, body.began_at))
         for place, earlier in enumerate(bodies):
@@ -356,7 +370,7 @@ def _pairs(bodies: list[_Body]) -> Iterator[tuple[_Body, _Body]]:
                 yield earlier, later
 
 
-def _live_overlap(earlier: _Body, later: _Body, freezes: list[Freeze]) -> float:
+def _live_overlap(earlier: _BodySpan, later: _BodySpan, freezes: list[Freeze]) -> float:
     """How long the earlier body ran on beside the later one; time spent frozen does not count."""
     begin, end = later.began_at, earlier.seen_at
     if end <= begin:
@@ -368,7 +382,7 @@ def _live_overlap(earlier: _Body, later: _Body, freezes: list[Freeze]) -> float:
     return max(0.0, end - begin - asleep)
 
 
-def _afterwards(history: History) -> Iterator[Violation]:
+def _check_final_state(history: History) -> Iterator[Violation]:
     if history.unsettled_after is not None:
         for run in history.runs:
             if run.state not in FINAL:
@@ -380,5 +394,5 @@ def _afterwards(history: History) -> Iterator[Violation]:
         yield Violation("I18 integrity", "", what)
 
 
-def _at(event: Event, invariant: str, what: str) -> Violation:
+def _violation_at(event: Transition, invariant: str, what: str) -> Violation:
     return Violation(invariant, event.run_id, what)

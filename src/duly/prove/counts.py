@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 
-class Named(Protocol):
+class NamedTupleLike(Protocol):
     """A named tuple, with its fields by name."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
 
-class Judged(Named, Protocol):
+class DemoOutcome(NamedTupleLike, Protocol):
     """What a demo came to, and whether it is as promised."""
 
     @property
@@ -23,7 +23,9 @@ def sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
     return map(sum, columns)
 
 
-def document(result: Judged, rows: Sequence[Named], total: Named) -> dict[str, Any]:
+def document(
+    result: DemoOutcome, rows: Sequence[NamedTupleLike], total: NamedTupleLike
+) -> dict[str, Any]:
     """Return what a demo came to, for programs."""
     return result._asdict() | {
         "rows": [row._asdict() for row in rows],

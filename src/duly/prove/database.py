@@ -9,14 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from duly.prove import workload
-from duly.prove.history import (
-    AttemptAtEnd,
-    Effect,
-    Event,
-    FiringAtEnd,
-    RunAtEnd,
-    ScheduledRun,
-)
+from duly.prove.history import AttemptAtEnd, Effect, FiringAtEnd, RunAtEnd, ScheduledRun, Transition
 from duly.store.statements import Statements, load
 
 _SETUP_SECONDS = 30.0
@@ -81,9 +74,9 @@ class Database:
         """Return the ledger as runs and the numbers they were called with."""
         return [(str(run_id), int(number)) for run_id, number in self._read("numbers")]
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[Transition]:
         """Return all recorded transitions."""
-        return [Event._make(map(_plain, row)) for row in self._read("events")]
+        return [Transition._make(map(_plain, row)) for row in self._read("events")]
 
     def runs(self) -> list[RunAtEnd]:
         """Return all runs of the workload, in whichever table they are."""
@@ -110,7 +103,7 @@ class Database:
         workers = self._store.list_workers()
         return any(worker.pid == pid and not worker.has_ended for worker in workers)
 
-    def redrives(self) -> dict[str, int]:
+    def retries(self) -> dict[str, int]:
         """Return how often each run was redriven, as the operators' acts tell."""
         return {str(subject): int(count) for subject, count in self._read("acts")}
 
@@ -130,7 +123,7 @@ class Database:
 
     @contextmanager
     def _section(self) -> Iterator[Any]:
-        section = self._store.section()
+        section = self._store.task_transaction()
         try:
             yield section.connection
         finally:

@@ -15,18 +15,18 @@ from duly.clock import monotonic
 from duly.core.states import State
 from duly.prove import workload
 from duly.prove.counts import document, sums
-from duly.prove.feeding import waiting
-from duly.prove.history import Effect, RunAtEnd
-from duly.prove.strikes import (
-    FreezeUnderWay,
-    Strike,
+from duly.prove.faults import (
+    ActiveFreeze,
+    InjectedFault,
     choose_child,
     freeze,
     is_gone,
     kill_child,
     thaw,
 )
-from duly.prove.trees import Tree, pause_for, wait_for
+from duly.prove.feeder import waiting
+from duly.prove.history import Effect, RunAtEnd
+from duly.prove.process_tree import ProcessTree, pause_for, wait_for
 from duly.prove.trial import Trial, is_working
 from duly.task import Call
 
@@ -45,11 +45,11 @@ _LONGEST_BODY_MILLISECONDS = 2_000
 _KILL_SECONDS = 1.0
 _FREEZES_AT = (0.15, 0.45)
 _FROZEN_SECONDS = LEASE_SECONDS * 1.7
-_PATIENCE_SECONDS = 60.0
-_LOOK_SECONDS = 0.04
+_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.04
 
 
-class Moment(NamedTuple):
+class DemoProgress(NamedTuple):
     """How far it has come, for whoever watches."""
 
     what: str
@@ -60,10 +60,10 @@ class Moment(NamedTuple):
     """Processes that stand still now."""
 
 
-Watch = Callable[[Moment], None]
+ProgressCallback = Callable[[DemoProgress], None]
 
 
-class Row(NamedTuple):
+class OrderCounts(NamedTuple):
     """What became of the orders of one kind, counted by their effects."""
 
     kind: str
@@ -79,10 +79,10 @@ class Row(NamedTuple):
     """Effects repeated after a crash, where the task allows that."""
 
 
-class Result(NamedTuple):
+class DemoResult(NamedTuple):
     """What the demo came to."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[OrderCounts, ...]
     kills: int
     freezes: int
     zombies: int
@@ -106,27 +106,29 @@ class Result(NamedTuple):
         return document(self, self.rows, total(self.rows))
 
 
-def total(rows: tuple[Row, ...]) -> Row:
+def total(rows: tuple[OrderCounts, ...]) -> OrderCounts:
     """Add the kinds up."""
-    return Row("all", *sums(rows))
+    return OrderCounts("all", *sums(rows))
 
 
 class Demo:
     """One run of the demo on one database."""
 
-    def __init__(self, trial: Trial, watch: Watch, *, orders: int, seconds: float) -> None:
+    def __init__(
+        self, trial: Trial, watch: ProgressCallback, *, orders: int, seconds: float
+    ) -> None:
         self._trial = trial
         self._watch = watch
         self._orders = orders
         self._seconds = seconds
-        self._frozen: FreezeUnderWay | None = None
+        self._frozen: ActiveFreeze | None = None
         self._zombies: dict[int, str | None] = {}
         """Worker processes that were frozen: pid and worker."""
         busy = TREES * PROCESSES * CONCURRENCY * seconds * _WORKING_SHARE * 1000
         mean = busy / (orders * (1 - _RERUN_SHARE))
         self._milliseconds = min(_LONGEST_BODY_MILLISECONDS, max(4, round(mean)))
 
-    def run(self) -> Result:
+    def run(self) -> DemoResult:
         """Enqueue, work, strike, and count."""
         trial = self._trial
         began_at = monotonic()
@@ -138,16 +140,16 @@ class Demo:
                 lease=LEASE_SECONDS,
                 beat=BEAT_SECONDS,
                 # Only in the tree that will be frozen do workers stop right before they record.
-                app="duly.prove.stopping:app" if number == 0 else trial.settings.app,
+                app="duly.prove.freeze_workload:app" if number == 0 else trial.settings.app,
             )
         self._enqueue()
-        self._tell("starting workers")
+        self._report_progress("starting workers")
         trial.wait_until_working()
         self._strike_until_done(began_at)
         self._thaw()
         wait_for(lambda: all(map(is_gone, self._zombies)), LEASE_SECONDS * 2)
         wait_for(lambda: not waiting(trial.app), LEASE_SECONDS * 2)
-        self._tell("stopping workers")
+        self._report_progress("stopping workers")
         trial.stop_trees()
         return self._count(monotonic() - began_at)
 
@@ -162,14 +164,14 @@ class Demo:
 
     def _enqueue(self) -> None:
         for done in range(0, self._orders, _ENQUEUE_BATCH):
-            self._watch(Moment("enqueueing", done, self._orders, 0, 0))
+            self._watch(DemoProgress("enqueueing", done, self._orders, 0, 0))
             self._trial.feeder.enqueue(min(_ENQUEUE_BATCH, self._orders - done))
 
     # -- striking --
 
     def _strike_until_done(self, began_at: float) -> None:
         trial = self._trial
-        last = began_at + self._seconds + _PATIENCE_SECONDS
+        last = began_at + self._seconds + _TIMEOUT_SECONDS
         kill_at = monotonic() + _KILL_SECONDS / 2
         freezes = [began_at + share * self._seconds for share in _FREEZES_AT]
         while waiting(trial.app) and monotonic() < last:
@@ -183,8 +185,8 @@ class Demo:
             if now >= kill_at:
                 self._kill()
                 kill_at = now + _KILL_SECONDS * trial.random.uniform(0.8, 1.2)
-            self._tell("working")
-            pause_for(_LOOK_SECONDS)
+            self._report_progress("working")
+            pause_for(_POLL_SECONDS)
 
     def _kill(self) -> None:
         frozen = None if self._frozen is None else self._frozen.tree
@@ -192,10 +194,10 @@ class Demo:
         tree = self._trial.random.choice(trees) if trees else None
         child = None if tree is None else choose_child(tree, self._trial.random)
         if tree is not None and child is not None:
-            self._trial.strikes.append(kill_child(tree, child))
+            self._trial.faults.append(kill_child(tree, child))
 
     def _freeze(self) -> None:
-        tree: Tree = self._trial.trees[0]
+        tree: ProcessTree = self._trial.trees[0]
         self._frozen = freeze(tree, "settler", _FROZEN_SECONDS, self._trial.random)
         if self._frozen is not None:
             self._zombies |= {child.pid: child.worker_id for child in self._frozen.children}
@@ -203,18 +205,20 @@ class Demo:
     def _thaw(self) -> None:
         if self._frozen is not None:
             strike, freezes = thaw(self._frozen, self._trial.random)
-            self._trial.strikes.append(strike)
+            self._trial.faults.append(strike)
             self._trial.freezes += freezes
             self._frozen = None
 
-    def _tell(self, what: str) -> None:
+    def _report_progress(self, what: str) -> None:
         frozen = 0 if self._frozen is None else len(self._frozen.children) + 1
         done = self._orders - waiting(self._trial.app)
-        self._watch(Moment(what, done, self._orders, _struck(self._trial.strikes, "kill"), frozen))
+        self._watch(
+            DemoProgress(what, done, self._orders, _fault_count(self._trial.faults, "kill"), frozen)
+        )
 
     # -- counting --
 
-    def _count(self, seconds: float) -> Result:
+    def _count(self, seconds: float) -> DemoResult:
         trial = self._trial
         effects = Counter(effect.run_id for effect in self._effects())
         runs = {run.run_id: run for run in trial.database.runs()}
@@ -225,10 +229,10 @@ class Demo:
             for attempt in trial.database.attempts()
             if attempt.outcome == "lost" and attempt.worker_id in frozen
         ]
-        return Result(
+        return DemoResult(
             rows=tuple(_row(kind, asked, runs, effects) for kind in _KINDS),
-            kills=_struck(trial.strikes, "kill"),
-            freezes=_struck(trial.strikes, "freeze"),
+            kills=_fault_count(trial.faults, "kill"),
+            freezes=_fault_count(trial.faults, "freeze"),
             zombies=len({attempt.worker_id for attempt in taken}),
             taken_over=len(taken),
             late_results_refused=trial.writes_refused(),
@@ -245,7 +249,9 @@ class Demo:
         yield from self._trial.journal.read_effects()
 
 
-def _row(kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: Counter[str]) -> Row:
+def _row(
+    kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: Counter[str]
+) -> OrderCounts:
     """Count one kind of order: what was asked for against what the ledger shows.
 
     The store is asked only about orders without an effect, or with one that nobody confirmed: if it
@@ -262,7 +268,7 @@ def _row(kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: C
     lost = len(mine) - len(done) - len(waiting_for_a_person)
     unfinished = sum(run_id in runs and runs[run_id].state != State.SUCCEEDED for run_id in done)
     states = Counter(waiting_for_a_person.values())
-    return Row(
+    return OrderCounts(
         kind=kind,
         enqueued=len(mine),
         succeeded=len(done) - unfinished,
@@ -285,8 +291,8 @@ def kind_of(task: str) -> str:
     return "hold" if task in workload.HELD else "rerun"
 
 
-def _struck(strikes: list[Strike], kind: str) -> int:
-    return sum(strike.kind == kind and strike.struck for strike in strikes)
+def _fault_count(strikes: list[InjectedFault], kind: str) -> int:
+    return sum(strike.kind == kind and strike.took_effect for strike in strikes)
 
 
 def stop_on(number: int) -> None:
@@ -299,8 +305,8 @@ def stop_on(number: int) -> None:
 
 
 def run_demo(
-    url: str, folder: Path, watch: Watch, *, orders: int, seconds: float, seed: int
-) -> Result:
+    url: str, folder: Path, watch: ProgressCallback, *, orders: int, seconds: float, seed: int
+) -> DemoResult:
     """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
     stop_on(signal.SIGTERM)
     with Trial(url, folder, seed=seed, records_transitions=False) as trial:

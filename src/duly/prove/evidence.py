@@ -10,8 +10,11 @@ from typing import Any
 
 from duly import __version__
 from duly.clock import monotonic
-from duly.prove.checker import Verdict, check
+from duly.prove.checker import CheckResult, check
+from duly.prove.faults import count
 from duly.prove.history import History
+from duly.prove.history_report import count_all, timeline
+from duly.prove.process_tree import TreeSettings
 from duly.prove.scenarios.boundaries import boundaries
 from duly.prove.scenarios.dead_letters import dead_letters
 from duly.prove.scenarios.fault_points import fault_points
@@ -23,9 +26,6 @@ from duly.prove.scenarios.restarts import restarts
 from duly.prove.scenarios.schedules import schedules
 from duly.prove.scenarios.simulation import simulation
 from duly.prove.scenarios.sleepers import sleepers
-from duly.prove.strikes import count
-from duly.prove.telling import count_all, timeline
-from duly.prove.trees import TreeSettings
 from duly.prove.trial import Trial
 
 SCENARIOS = {
@@ -42,7 +42,7 @@ SCENARIOS = {
     "simulation": simulation,
 }
 _VIOLATIONS_SHOWN = 20
-_STRIKES_FOR_A_BOUND = 10
+_FAULTS_FOR_A_BOUND = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
     options = f"--only {scenario} --seed {trial.seed} --scale {scale:g}"
     where = "--sqlite" if behind["kind"] == "sqlite" else f"--url {trial.app.store.shown_url}"
     replay = f"{again} {options}" if again else f"python -m duly.prove {options} {where}"
-    broken = [*_worded(verdict), *trial.broken, *_never_struck(trial)]
-    made = count(trial.strikes)
+    broken = [*_violations_document(verdict), *trial.violations, *_missed_faults(trial)]
+    made = count(trial.faults)
     document = {
         "scenario": scenario,
         "database": behind,
@@ -93,7 +93,7 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
         "replay": replay,
         "strikes": {
             "made": sum(made.values()),
-            "tried": len(trial.strikes),
+            "tried": len(trial.faults),
             "by_target": made,
             "bound": _bound(sum(made.values())),
         },
@@ -106,7 +106,7 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
                 verdict.largest_embedded_overlap, 4
             ),
             "most_losses_of_one_run": verdict.most_losses,
-            "redriven_after_the_crash_limit": trial.redriven,
+            "redriven_after_the_crash_limit": trial.retried,
             "snapshots": trial.feeder.snapshots,
         },
         "facts": trial.facts,
@@ -124,17 +124,17 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
     return Evidence(scenario, name, not broken, document, replay)
 
 
-def _worded(verdict: Verdict) -> list[str]:
+def _violations_document(verdict: CheckResult) -> list[str]:
     return [f"{v.invariant}: {v.what} (run {v.run_id})" for v in verdict.violations]
 
 
-def _never_struck(trial: Trial) -> list[str]:
+def _missed_faults(trial: Trial) -> list[str]:
     """A strike that was planned and never came proves nothing."""
     points = trial.facts.get("points_never_struck", [])
     return [f"no process was killed at {point}" for point in points]
 
 
-def _counter_example(history: History, verdict: Verdict) -> list[dict[str, Any]] | None:
+def _counter_example(history: History, verdict: CheckResult) -> list[dict[str, Any]] | None:
     for violation in verdict.violations:
         if violation.run_id:
             return timeline(history, violation.run_id)
@@ -142,7 +142,7 @@ def _counter_example(history: History, verdict: Verdict) -> list[dict[str, Any]]
 
 
 def _bound(strikes: int) -> str:
-    if strikes < _STRIKES_FOR_A_BOUND:
+    if strikes < _FAULTS_FOR_A_BOUND:
         return "too few strikes to bound anything"
     return f"0 failures in {strikes} strikes: below {3 / strikes:.2%} at 95 %"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Request(NamedTuple):
+class EnqueueRequest(NamedTuple):
     """A producer's note on one enqueue: invoked, then accepted if the call returned."""
 
     kind: str
@@ -13,7 +13,7 @@ class Request(NamedTuple):
     task: str
 
 
-class Event(NamedTuple):
+class Transition(NamedTuple):
     """One transition of a run, written by a trigger inside the transition's own transaction."""
 
     sequence: int
@@ -28,7 +28,7 @@ class Event(NamedTuple):
     at: int
 
 
-class Sign(NamedTuple):
+class BodySignal(NamedTuple):
     """A body's sign of life: begin, beat or end."""
 
     kind: str
@@ -87,7 +87,7 @@ class AttemptAtEnd(NamedTuple):
     worker_id: str | None
 
 
-class Due(NamedTuple):
+class DueInstant(NamedTuple):
     """An instant at which a schedule had to fire, by its expression alone."""
 
     schedule: str
@@ -119,10 +119,10 @@ class ScheduledRun(NamedTuple):
 class History:
     """Everything that is known of what happened."""
 
-    requests: Sequence[Request] = ()
-    events: Sequence[Event] | None = None
+    requests: Sequence[EnqueueRequest] = ()
+    events: Sequence[Transition] | None = None
     """None where no triggers were installed."""
-    signs: Sequence[Sign] = ()
+    body_signals: Sequence[BodySignal] = ()
     effects: Sequence[Effect] = ()
     freezes: Sequence[Freeze] = ()
     embedded: frozenset[tuple[str, int]] = frozenset()
@@ -132,7 +132,7 @@ class History:
     attempts: Sequence[AttemptAtEnd] = ()
     transactional: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
-    due: Sequence[Due] = ()
+    due: Sequence[DueInstant] = ()
     firings: Sequence[FiringAtEnd] = ()
     scheduled_runs: Sequence[ScheduledRun] = ()
     may_skip: frozenset[str] = frozenset()

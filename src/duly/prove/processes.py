@@ -9,7 +9,7 @@ from typing import NamedTuple
 _PROC = Path("/proc")
 
 
-class Process(NamedTuple):
+class ProcessRow(NamedTuple):
     """One row of the process table."""
 
     pid: int
@@ -18,7 +18,7 @@ class Process(NamedTuple):
     """One letter, as `ps` shows it: T is stopped, Z has ended."""
 
 
-def process_table() -> dict[int, Process]:
+def process_table() -> dict[int, ProcessRow]:
     """Return all processes by pid."""
     if sys.platform == "linux":
         return {row.pid: row for row in map(_read_stat, _PROC.iterdir()) if row is not None}
@@ -26,11 +26,11 @@ def process_table() -> dict[int, Process]:
         ["/bin/ps", "-A", "-o", "pid=,ppid=,state="], check=True, capture_output=True, text=True
     ).stdout
     rows = (line.split() for line in printed.splitlines())
-    found = (Process(int(pid), int(parent), state[0]) for pid, parent, state in rows)
+    found = (ProcessRow(int(pid), int(parent), state[0]) for pid, parent, state in rows)
     return {row.pid: row for row in found}
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> ProcessRow | None:
     """Return one row of the table; None if there is no such process."""
     if sys.platform == "linux":
         return _read_stat(_PROC / str(pid))
@@ -53,7 +53,7 @@ def environment_of(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in items}
 
 
-def _read_stat(folder: Path) -> Process | None:
+def _read_stat(folder: Path) -> ProcessRow | None:
     if not folder.name.isdigit():
         return None
     try:
@@ -62,4 +62,4 @@ def _read_stat(folder: Path) -> Process | None:
         return None
     # The name of the program stands in parentheses and may hold anything, parentheses too.
     state, parent, *_ = text.rpartition(")")[2].split()
-    return Process(int(folder.name), int(parent), state)
+    return ProcessRow(int(folder.name), int(parent), state)

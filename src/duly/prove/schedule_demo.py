@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from duly.clock import monotonic
 from duly.prove import workload
 from duly.prove.counts import document, sums
-from duly.prove.demo import Moment, Watch, stop_on
-from duly.prove.feeding import waiting
-from duly.prove.history import Due, FiringAtEnd
-from duly.prove.strikes import choose_child, kill_child
-from duly.prove.trees import pause_for, wait_for
+from duly.prove.demo import DemoProgress, ProgressCallback, stop_on
+from duly.prove.faults import choose_child, kill_child
+from duly.prove.feeder import waiting
+from duly.prove.history import DueInstant, FiringAtEnd
+from duly.prove.process_tree import pause_for, wait_for
 from duly.prove.trial import Trial, is_working
 
 TREES = 3
@@ -34,7 +34,7 @@ _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 
 
-class _Kind(NamedTuple):
+class _ScheduleKind(NamedTuple):
     """Schedules of one kind: what they are called, and when each of them fires."""
 
     title: str
@@ -42,19 +42,19 @@ class _Kind(NamedTuple):
 
 
 KINDS = (
-    _Kind("every second", ({"every": 1},) * 6),
-    _Kind(
+    _ScheduleKind("every second", ({"every": 1},) * 6),
+    _ScheduleKind(
         "* * * * * *",
         tuple(
             {"cron": "* * * * * *", "seconds_field": "first", "tz": tz}
             for tz in ("Europe/Paris", "America/New_York", "Asia/Kolkata")
         ),
     ),
-    _Kind("*/2 * * * * *", ({"cron": "*/2 * * * * *", "seconds_field": "first"},) * 2),
+    _ScheduleKind("*/2 * * * * *", ({"cron": "*/2 * * * * *", "seconds_field": "first"},) * 2),
 )
 
 
-class Row(NamedTuple):
+class InstantCounts(NamedTuple):
     """What became of the instants of one kind of schedule, counted by their effects."""
 
     kind: str
@@ -66,10 +66,10 @@ class Row(NamedTuple):
     doubled: int
 
 
-class Result(NamedTuple):
+class ScheduleDemoResult(NamedTuple):
     """What the demo came to."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[InstantCounts, ...]
     kills: int
     attempts_lost: int
     """Runs that a kill met at work, and that another worker took over."""
@@ -87,12 +87,14 @@ class Result(NamedTuple):
         return document(self, self.rows, total(self.rows))
 
 
-def total(rows: tuple[Row, ...]) -> Row:
+def total(rows: tuple[InstantCounts, ...]) -> InstantCounts:
     """Add the kinds up."""
-    return Row("all", *sums(rows))
+    return InstantCounts("all", *sums(rows))
 
 
-def run_schedule_demo(url: str, folder: Path, watch: Watch, *, seconds: float, seed: int) -> Result:
+def run_schedule_demo(
+    url: str, folder: Path, watch: ProgressCallback, *, seconds: float, seed: int
+) -> ScheduleDemoResult:
     """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
     stop_on(signal.SIGTERM)
     with Trial(url, folder, seed=seed, records_transitions=False) as trial:
@@ -102,18 +104,18 @@ def run_schedule_demo(url: str, folder: Path, watch: Watch, *, seconds: float, s
 class _ScheduleDemo:
     """One run of the demo on one database."""
 
-    def __init__(self, trial: Trial, watch: Watch, *, seconds: float) -> None:
+    def __init__(self, trial: Trial, watch: ProgressCallback, *, seconds: float) -> None:
         self._trial = trial
         self._watch = watch
         self._seconds = seconds
         self._numbers = dict(_numbered())
         """By schedule: its number, which its effects carry."""
 
-    def run(self) -> Result:
+    def run(self) -> ScheduleDemoResult:
         """Start workers, let schedules come due, strike, and count."""
         trial = self._trial
         began_at = monotonic()
-        self._watch(Moment("starting workers", 0, 1, 0, 0))
+        self._watch(DemoProgress("starting workers", 0, 1, 0, 0))
         for _ in range(TREES):
             trial.start_tree(
                 processes=PROCESSES,
@@ -126,8 +128,8 @@ class _ScheduleDemo:
         self._add_schedules(datetime.now(UTC) + timedelta(seconds=seconds))
         self._strike_for(seconds)
         wait_for(self._have_ended, _PATIENCE_SECONDS, _LOOK_SECONDS)
-        trial.settle_down(_PATIENCE_SECONDS)
-        self._tell("stopping workers")
+        trial.wait_until_recovered(_PATIENCE_SECONDS)
+        self._report_progress("stopping workers")
         trial.stop_trees()
         return self._count(monotonic() - began_at)
 
@@ -152,7 +154,7 @@ class _ScheduleDemo:
             if now >= kill_at:
                 self._kill()
                 kill_at = now + _KILL_SECONDS * self._trial.random.uniform(0.8, 1.2)
-            self._tell("firing")
+            self._report_progress("firing")
             pause_for(_LOOK_SECONDS)
 
     def _kill(self) -> None:
@@ -160,26 +162,26 @@ class _ScheduleDemo:
         tree = self._trial.random.choice(trees) if trees else None
         child = None if tree is None else choose_child(tree, self._trial.random)
         if tree is not None and child is not None:
-            self._trial.strikes.append(kill_child(tree, child))
+            self._trial.faults.append(kill_child(tree, child))
 
     def _have_ended(self) -> bool:
         """Say whether the last instant of every schedule has fired and run."""
-        self._tell("firing")
+        self._report_progress("firing")
         get = self._trial.app.schedules.get
         return all(get(name).state == "ended" for name in self._numbers) and not waiting(
             self._trial.app
         )
 
-    def _tell(self, what: str) -> None:
+    def _report_progress(self, what: str) -> None:
         done = len(self._trial.database.rows())
-        self._watch(Moment(what, done, len(self._trial.due), self._kills(), 0))
+        self._watch(DemoProgress(what, done, len(self._trial.due), self._kills(), 0))
 
     def _kills(self) -> int:
-        return sum(strike.struck for strike in self._trial.strikes)
+        return sum(strike.took_effect for strike in self._trial.faults)
 
-    def _count(self, seconds: float) -> Result:
+    def _count(self, seconds: float) -> ScheduleDemoResult:
         database = self._trial.database
-        return Result(
+        return ScheduleDemoResult(
             rows=count(self._trial.due, database.firings(), database.numbers()),
             kills=self._kills(),
             attempts_lost=sum(attempt.outcome == "lost" for attempt in database.attempts()),
@@ -190,8 +192,8 @@ class _ScheduleDemo:
 
 
 def count(
-    due: Sequence[Due], firings: Iterable[FiringAtEnd], effects: Iterable[tuple[str, int]]
-) -> tuple[Row, ...]:
+    due: Sequence[DueInstant], firings: Iterable[FiringAtEnd], effects: Iterable[tuple[str, int]]
+) -> tuple[InstantCounts, ...]:
     """Count instants by what their runs did; an effect names its run and its schedule's number."""
     runs = {(firing.schedule, firing.instant): firing.run_id for firing in firings}
     done: dict[int, Counter[str]] = defaultdict(Counter)
@@ -211,7 +213,7 @@ def count(
             for each, run_id in made
             if run_id is not None and done[numbers[each.schedule]][run_id]
         }
-        row = Row(
+        row = InstantCounts(
             kind=kind.title,
             schedules=len(names),
             due=len(made),
@@ -233,7 +235,7 @@ def _numbered() -> Iterator[tuple[str, int]]:
             number += 1
 
 
-def _kind_of(name: str) -> _Kind:
+def _kind_of(name: str) -> _ScheduleKind:
     return KINDS[int(name.partition(":")[0])]
 
 

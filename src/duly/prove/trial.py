@@ -9,18 +9,18 @@ from typing import Any, Self
 
 from duly.api.runs import Filter
 from duly.clock import monotonic
-from duly.core.schedule import first, instants, read_rules, read_trigger
+from duly.core.schedule import first_instant, instants, read_rules, read_trigger
 from duly.prove import workload
 from duly.prove.database import Database
-from duly.prove.feeding import RATE, Feeder, Mix, everything, waiting
-from duly.prove.history import Due, Event, Freeze, History, Request
-from duly.prove.journals import Journal
-from duly.prove.starting import Interpreters, Starter
-from duly.prove.strikes import Strike, is_gone
-from duly.prove.trees import Tree, TreeSettings, wait_for
+from duly.prove.faults import InjectedFault, is_gone
+from duly.prove.feeder import RATE, Feeder, Mix, everything, waiting
+from duly.prove.history import DueInstant, EnqueueRequest, Freeze, History, Transition
+from duly.prove.observation_log import ObservationLog
+from duly.prove.process_starter import InterpreterStarter, ProcessStarter
+from duly.prove.process_tree import ProcessTree, TreeSettings, wait_for
 from duly.store.protocol import ScheduleFilter
 
-Tell = Callable[[str, int, int], None]
+ProgressReport = Callable[[str, int, int], None]
 """Told what is under way, how much of it is done, and how much there is."""
 
 START_SECONDS = 60.0
@@ -38,16 +38,16 @@ class Trial:
         folder: Path,
         *,
         seed: int,
-        tell: Tell = lambda _what, _done, _all: None,
+        tell: ProgressReport = lambda _what, _done, _all: None,
         records_transitions: bool = True,
         rate: float = RATE,
-        starter: Starter | None = None,
+        starter: ProcessStarter | None = None,
     ) -> None:
         self.url = url
         self.folder = folder
         self.seed = seed
-        self.tell = tell
-        self.starter = starter or Interpreters()
+        self.report_progress = tell
+        self.starter = starter or InterpreterStarter()
         self._records_transitions = records_transitions
         self._rate = rate
         self.longer = RATE / rate
@@ -56,22 +56,22 @@ class Trial:
         self.app = workload.app
         self.app.use_url(url)
         self.database = Database()
-        self.journal = Journal(folder)
+        self.journal = ObservationLog(folder)
         self.settings = TreeSettings(url, folder)
         self.adapt: Callable[[TreeSettings], TreeSettings] = lambda settings: settings
         """Changes how trees are started, whatever a scenario asks for."""
-        self.trees: list[Tree] = []
-        self.embedded: list[Tree] = []
+        self.trees: list[ProcessTree] = []
+        self.embedded: list[ProcessTree] = []
         """Programs with a worker in them, which have neither keeper nor children."""
-        self.strikes: list[Strike] = []
+        self.faults: list[InjectedFault] = []
         self.freezes: list[Freeze] = []
         self.feeder = self._feeder(partial(everything, longer=self.longer), backlog=60)
-        self.due: list[Due] = []
+        self.due: list[DueInstant] = []
         """When schedules had to fire, by what was asked for and not by what is stored."""
         self.charges_allowed = True
         self.seconds_to_settle: float | None = None
-        self.redriven = 0
-        self.broken: list[str] = []
+        self.retried = 0
+        self.violations: list[str] = []
         """What a scenario found broken that only it can know."""
         self.facts: dict[str, Any] = {}
         """Whatever else a scenario measured."""
@@ -93,15 +93,17 @@ class Trial:
         """Enqueue other calls than those of every kind."""
         self.feeder = self._feeder(mix, backlog=backlog)
 
-    def start_tree(self, **changes: Any) -> Tree:  # noqa: ANN401 - fields of TreeSettings
+    def start_tree(self, **changes: Any) -> ProcessTree:  # noqa: ANN401 - fields of TreeSettings
         """Start one more keeper."""
-        tree = Tree(self.adapt(self.settings._replace(**changes)), self.starter)
+        tree = ProcessTree(self.adapt(self.settings._replace(**changes)), self.starter)
         self.trees.append(tree)
         return tree
 
-    def start_embedded(self) -> Tree:
+    def start_embedded(self) -> ProcessTree:
         """Start one more program with a worker in it."""
-        program = Tree(self.settings._replace(program="duly.prove.embedding"), self.starter)
+        program = ProcessTree(
+            self.settings._replace(program="duly.prove.embedded_program"), self.starter
+        )
         self.embedded.append(program)
         return program
 
@@ -115,10 +117,10 @@ class Trial:
             )
             raise TimeoutError(message)
 
-    def replace(self, tree: Tree) -> Tree:
+    def replace(self, tree: ProcessTree) -> ProcessTree:
         """Start a tree in the place of one that has ended."""
         self.trees.remove(tree)
-        new = Tree(tree.settings, self.starter)
+        new = ProcessTree(tree.settings, self.starter)
         self.trees.append(new)
         return new
 
@@ -129,11 +131,11 @@ class Trial:
         """
         (found,) = self.app.store.list_schedules(ScheduleFilter(schedule, removed=True))
         trigger, rules = read_trigger(found.trigger), read_rules(found.rules)
-        begin, _ = first(schedule, trigger, rules, found.created_at)
+        begin, _ = first_instant(schedule, trigger, rules, found.created_at)
         due = () if begin is None else instants(trigger, rules, begin - 1)
-        self.due += [Due(schedule, found.version, instant) for instant in due]
+        self.due += [DueInstant(schedule, found.version, instant) for instant in due]
 
-    def settle_down(self, seconds: float = DRAIN_SECONDS) -> None:
+    def wait_until_recovered(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do, and drive again what ended by the crash limit.
 
         A run whose process was killed under it three times in a row is a dead letter, as promised:
@@ -143,13 +145,13 @@ class Trial:
         self.drain(seconds)
         self.seconds_to_settle = monotonic() - began_at
         crashed = Filter(state="failed")
-        self.redriven = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
-        if self.redriven:
+        self.retried = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
+        if self.retried:
             self.drain(seconds)
         # Who died with nothing in hand is called dead no sooner than anybody else.
-        wait_for(lambda: not self._called_live_and_gone(), seconds, _LOOK_SECONDS)
+        wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS)
 
-    def _called_live_and_gone(self) -> list[str]:
+    def _stale_live_workers(self) -> list[str]:
         called_live = [
             (each, pid) for each, state, pid in self.database.workers() if state == "live"
         ]
@@ -159,7 +161,7 @@ class Trial:
         """Ask all keepers to stop; those that do not are ended."""
         everybody = [*self.trees, *self.embedded]
         for tree in everybody:
-            tree.signal_keeper(signal.SIGTERM)
+            tree.signal_supervisor(signal.SIGTERM)
         statuses = [tree.wait(STOP_SECONDS) for tree in everybody]
         self.facts["keepers_stopped"] = statuses[: len(self.trees)]
         for tree in everybody:
@@ -171,7 +173,7 @@ class Trial:
 
         def is_drained() -> bool:
             left = waiting(self.app)
-            self.tell("settling down", max(0, last - left), last)
+            self.report_progress("settling down", max(0, last - left), last)
             return left == 0
 
         wait_for(is_drained, seconds, _LOOK_SECONDS)
@@ -180,15 +182,15 @@ class Trial:
 
     def history(self) -> History:
         """Gather everything the checker needs."""
-        self.tell("reading back", 0, 1)
-        requests: list[Request] = [*self.feeder.requests, *self.journal.read_requests()]
+        self.report_progress("reading back", 0, 1)
+        requests: list[EnqueueRequest] = [*self.feeder.requests, *self.journal.read_requests()]
         effects = [*self.database.rows(), *self.journal.read_effects()]
         unsettled = waiting(self.app)
         events = self.database.events() if self._records_transitions else None
         return History(
             requests=requests,
             events=events,
-            signs=self.journal.read_signs(),
+            body_signals=self.journal.read_body_signals(),
             effects=effects,
             freezes=self.freezes,
             embedded=self._embedded_claims(events or ()),
@@ -209,7 +211,7 @@ class Trial:
             charges_allowed=self.charges_allowed,
         )
 
-    def _embedded_claims(self, events: Sequence[Event]) -> frozenset[tuple[str, int]]:
+    def _embedded_claims(self, events: Sequence[Transition]) -> frozenset[tuple[str, int]]:
         """Return the claims of workers inside a program, whichever process their bodies ran in."""
         pids = {program.pid for program in self.embedded}
         workers = {
@@ -223,7 +225,7 @@ class Trial:
             if event.kind == "claim" and event.worker_id in workers
         )
 
-    def killed_as_keepers_saw(self) -> int:
+    def kills_seen_by_supervisors(self) -> int:
         """Return how many workers' deaths by SIGKILL their keepers saw by waitpid."""
         return sum(
             name == "WorkerEnded" and f"status {-signal.SIGKILL}" in fields[1]
@@ -232,13 +234,13 @@ class Trial:
 
     def writes_refused(self) -> int:
         """Return how many late results the fence turned away, as the workers noted."""
-        return sum(name == "ClaimWasLost" for name, *_ in self.journal.read_events())
+        return sum(name == "ResultDropped" for name, *_ in self.journal.read_events())
 
     def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
         random = Random(self.random.random())  # noqa: S311 - as above
         return Feeder(self.app, mix, random, backlog=backlog, rate=self._rate)
 
 
-def is_working(tree: Tree) -> bool:
+def is_working(tree: ProcessTree) -> bool:
     """Say whether a tree has a worker that claims."""
     return any(child.is_registered for child in tree.children())

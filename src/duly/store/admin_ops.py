@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from duly.store.ops import Redrive
+from duly.store.ops import RetryRun
 
 
-class SetAside(NamedTuple):
+class InterruptRestored(NamedTuple):
     """After a backup was put back: end what was live in it and may have run since.
 
     Up to `limit` runs that wait end as interrupted, and schedules that came due are paused. Answer:
@@ -19,8 +19,8 @@ class SetAside(NamedTuple):
     limit: int
 
 
-class Aside(NamedTuple):
-    """How many runs and schedules a SetAside was about."""
+class InterruptRestoredResult(NamedTuple):
+    """How many runs and schedules a InterruptRestored was about."""
 
     runs: int
     schedules: int
@@ -30,7 +30,7 @@ class Aside(NamedTuple):
     Counted by the last op, which finds fewer than its limit."""
 
 
-class RecordAct(NamedTuple):
+class RecordAuditEntry(NamedTuple):
     """Write down what somebody did that changes nothing here, such as a deployment."""
 
     actor: str
@@ -48,7 +48,7 @@ class LimitQueue(NamedTuple):
     reason: str = ""
 
 
-class BoundQueue(NamedTuple):
+class SetQueueCapacity(NamedTuple):
     """Let at most so many runs of a queue wait for workers; None is any number."""
 
     queue: str
@@ -57,15 +57,15 @@ class BoundQueue(NamedTuple):
     reason: str = ""
 
 
-def bound_in_words(op: BoundQueue) -> str:
+def describe_capacity_action(op: SetQueueCapacity) -> str:
     """Name it as an act."""
     return "lift max size" if op.max_size is None else f"max size {op.max_size}"
 
 
-AdminOp = SetAside | RecordAct | LimitQueue | BoundQueue
+AdminOp = InterruptRestored | RecordAuditEntry | LimitQueue | SetQueueCapacity
 
 
-def redrive_in_words(op: Redrive) -> str:
+def describe_retry_action(op: RetryRun) -> str:
     """Name a redrive as an act."""
     words = "redrive" if op.arguments is None else "edit and redrive"
     return words if op.from_step is None else f"{words} from step {op.from_step}"

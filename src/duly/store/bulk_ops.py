@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from duly.errors import RunNotFinal, StepNotResolved
 from duly.limits import PAGE
-from duly.store.ops import Cancel, DiscardDead, Redrive, Redriven
+from duly.store.ops import Cancel, DiscardDead, RetriedRun, RetryRun
 
-ActOnRun = Redrive | DiscardDead | Cancel
-Answer = Redriven | str | None
+RunAction = RetryRun | DiscardDead | Cancel
+Answer = RetriedRun | str | None
 
 
 class StartBulk(NamedTuple):
@@ -44,7 +44,7 @@ class AdvanceBulk(NamedTuple):
     after: str | None
     """Where the owner believes that the act is: the last run that was looked at."""
     reached: str | None
-    acts: tuple[ActOnRun, ...] = ()
+    acts: tuple[RunAction, ...] = ()
     skipped: int = 0
     """How many of the page cannot be acted on; those whose act is refused come on top."""
     is_over: bool = False
@@ -64,20 +64,20 @@ BulkOp = StartBulk | AdvanceBulk | TakeBulk
 def is_done(answer: Answer) -> bool:
     """Return whether an act on a run changed it."""
     # Of a cancel, a run that had ended before answers with its state.
-    return answer.done if isinstance(answer, Redriven) else answer in {"cancelled", "requested"}
+    return answer.done if isinstance(answer, RetriedRun) else answer in {"cancelled", "requested"}
 
 
-def refusals(acts: Sequence[ActOnRun], answers: Sequence[Answer]) -> Iterator[str]:
+def refusals(acts: Sequence[RunAction], answers: Sequence[Answer]) -> Iterator[str]:
     """Return why some runs were not retried: for their key, or for a step."""
     for op, answer in zip(acts, answers, strict=True):
-        if isinstance(answer, Redriven):
+        if isinstance(answer, RetriedRun):
             if answer.held_by is not None:
                 yield str(RunNotFinal(answer.held_by, str(answer.state), retried=op.run_id))
             elif answer.unresolved:
                 yield str(StepNotResolved(op.run_id, answer.unresolved))
 
 
-class Counted(NamedTuple):
+class BulkCounts(NamedTuple):
     """What a page adds to the counts of its act."""
 
     done: int
@@ -85,8 +85,8 @@ class Counted(NamedTuple):
     refused: list[str]
 
 
-def counted(op: AdvanceBulk, answers: Sequence[Answer], refused: list[str]) -> Counted:
+def count_page(op: AdvanceBulk, answers: Sequence[Answer], refused: list[str]) -> BulkCounts:
     """Count what became of a page; `refused` are the reasons of earlier pages."""
     done = sum(map(is_done, answers))
     reasons = [*refused, *refusals(op.acts, answers)]
-    return Counted(done, op.skipped + len(answers) - done, reasons[:PAGE])
+    return BulkCounts(done, op.skipped + len(answers) - done, reasons[:PAGE])

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Turn(NamedTuple):
+class DutyTurn(NamedTuple):
     """Makes an op conditional: if another worker does the duty, the answer is None.
 
     Only PostgreSQL looks at it. SQLite has one writer, and carries out every op.

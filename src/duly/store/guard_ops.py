@@ -29,7 +29,7 @@ class GuardedKey(NamedTuple):
     """Why the result of a body that is done could not be kept."""
 
 
-class Letter(NamedTuple):
+class DeadLetterRecord(NamedTuple):
     """A message of another engine that nobody could carry out, with all it takes to replay it."""
 
     id: str
@@ -98,7 +98,7 @@ class Guarded(NamedTuple):
     """Why the result of a body that is done could not be kept."""
 
 
-def as_found(op: AcquireKey, row: Sequence[Any]) -> Guarded:
+def guarded_from_row(op: AcquireKey, row: Sequence[Any]) -> Guarded:
     """Return how a key stands by its row, as both dialects select it."""
     owner, state, fence, holder, left, attempts, losses, fingerprint, result, problem = row
     return Guarded(
@@ -155,7 +155,7 @@ class ForgetKey(NamedTuple):
     key: str
 
 
-class PutLetter(NamedTuple):
+class PutDeadLetter(NamedTuple):
     """Keep a dead letter; said twice, it is kept once. Answer: whether it is new."""
 
     id: str
@@ -176,7 +176,7 @@ class PutLetter(NamedTuple):
     fingerprint: str = ""
 
 
-class EndLetter(NamedTuple):
+class EndDeadLetter(NamedTuple):
     """Say of an open dead letter that it was replayed or discarded. Answer: whether it was open."""
 
     letter_id: str
@@ -185,4 +185,4 @@ class EndLetter(NamedTuple):
     reason: str = ""
 
 
-GuardOp = AcquireKey | RenewKey | FinishKey | FailKey | ForgetKey | PutLetter | EndLetter
+GuardOp = AcquireKey | RenewKey | FinishKey | FailKey | ForgetKey | PutDeadLetter | EndDeadLetter

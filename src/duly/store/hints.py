@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from duly.clock import new_id
-from duly.core.limiting import slot_of
+from duly.core.concurrency_limits import slot_of
 from duly.core.served_queues import ServedQueues
-from duly.core.states import OWN_LANES
+from duly.core.states import OWN_SLOT_KINDS
 from duly.store.ops import Enqueue
 
 VERSION = 1
@@ -28,7 +28,7 @@ MOST_CHARACTERS = 4000
 _merges = count()
 
 
-class Place(NamedTuple):
+class HintPlace(NamedTuple):
     """Where a run waits, and the task that a worker must know to claim it."""
 
     queue: str
@@ -41,7 +41,7 @@ class Hint(NamedTuple):
 
     id: str
     """Names the hint in later messages about it; also decides which worker looks first."""
-    place: Place
+    place: HintPlace
     runs: int = 1
     busy: tuple[str, ...] = ()
     """Workers that had no room for these runs."""
@@ -53,7 +53,7 @@ ReadyHints = Sequence[Hint]
 """Without any, anything may have changed."""
 
 
-class Taken(NamedTuple):
+class ClaimNotice(NamedTuple):
     """A worker has taken the runs of some hints. If it left any, another hint follows."""
 
     ids: tuple[str, ...]
@@ -62,10 +62,10 @@ class Taken(NamedTuple):
     """Workers that should have looked first and did not."""
 
 
-class Message(NamedTuple):
+class HintMessage(NamedTuple):
     """One notification; `sender` names the process if its own workers know already."""
 
-    said: ReadyHints | Taken
+    said: ReadyHints | ClaimNotice
     sender: str = ""
 
 
@@ -75,13 +75,13 @@ class Peer(NamedTuple):
     queues: ServedQueues
     tasks: frozenset[str]
 
-    def serves(self, place: Place) -> bool:
+    def serves(self, place: HintPlace) -> bool:
         """Return whether the worker can claim runs that wait there."""
         return place.task in self.tasks and self.queues.includes(place.queue)
 
 
-Woken = Callable[[], None]
-Hinted = Callable[[Hint | Taken], None]
+WakeCallback = Callable[[], None]
+HintCallback = Callable[[Hint | ClaimNotice], None]
 
 
 class HintChannel(Protocol):
@@ -95,7 +95,7 @@ class HintChannel(Protocol):
         """Send a hint again, to other workers."""
         ...
 
-    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+    def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called.
 
         Messages that name runs go to `hinted` instead, if it is given and the store sends such.
@@ -122,7 +122,7 @@ class UnnamedHints:
         return {}
 
 
-def new_hint(place: Place, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
+def new_hint(place: HintPlace, runs: int = 1, *, busy: tuple[str, ...] = ()) -> Hint:
     """Return a hint that no message has named yet."""
     return Hint(_id_from(new_id()), place, runs, busy)
 
@@ -132,16 +132,19 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
     counts: dict[tuple[str, str, str], int] = {}
     ids: dict[tuple[str, str, str], str] = {}
     for op in ops:
+        lane = op.lane
         if op.delay or op.at is not None:
             # A worker has to look at the time of a run that is not due.
             return ()
-        place = (op.queue, op.lane, op.task)
+        if lane not in OWN_SLOT_KINDS and slot_of(lane) not in OWN_SLOT_KINDS:
+            # A run that another engine carries is handed over.
+            return ()
+        place = (op.queue, lane, op.task)
         counts[place] = counts.get(place, 0) + 1
         ids[place] = op.run_id
-    # And one that another engine carries is handed over.
-    if len(counts) > MOST_PLACES or any(slot_of(lane) not in OWN_LANES for _, lane, _ in counts):
+    if len(counts) > MOST_PLACES:
         return ()
-    return [Hint(_id_from(ids[place]), Place(*place), runs) for place, runs in counts.items()]
+    return [Hint(_id_from(ids[place]), HintPlace(*place), runs) for place, runs in counts.items()]
 
 
 def merged(one: Hint, other: Hint) -> Hint:
@@ -157,13 +160,13 @@ def _id_from(run_id: str) -> str:
     return run_id[-12:]
 
 
-def encode(said: ReadyHints | Taken, sender: str = "") -> str:
+def encode(said: ReadyHints | ClaimNotice, sender: str = "") -> str:
     """Return the text of a notification."""
     fields: dict[str, Any] = {"v": VERSION}
     if sender:
         fields["from"] = sender
     anything = _dumped(fields)
-    if isinstance(said, Taken):
+    if isinstance(said, ClaimNotice):
         fields |= {"taken": said.ids[:MOST_TAKEN], "by": said.worker_id}
         fields["busy"] = said.busy[:MOST_BUSY]
     elif said:
@@ -172,7 +175,7 @@ def encode(said: ReadyHints | Taken, sender: str = "") -> str:
     return text if len(text) <= MOST_CHARACTERS else anything
 
 
-def decode(text: str) -> Message | None:
+def decode(text: str) -> HintMessage | None:
     """Return what a notification says; None if it is not understood."""
     try:
         fields = json.loads(text)
@@ -181,8 +184,8 @@ def decode(text: str) -> Message | None:
         sender = str(fields.get("from", ""))
         if "taken" in fields:
             ids = tuple(map(str, fields["taken"]))
-            return Message(Taken(ids, str(fields["by"]), _texts(fields, "busy")), sender)
-        return Message([_hint(each) for each in fields.get("ready", ())], sender)
+            return HintMessage(ClaimNotice(ids, str(fields["by"]), _texts(fields, "busy")), sender)
+        return HintMessage([_hint(each) for each in fields.get("ready", ())], sender)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 
@@ -193,8 +196,8 @@ def _fields(hint: Hint) -> dict[str, Any]:
 
 
 def _hint(fields: Mapping[str, Any]) -> Hint:
-    place = Place(*(str(fields[name]) for name in Place._fields))
-    if slot_of(place.lane) not in OWN_LANES:
+    place = HintPlace(*(str(fields[name]) for name in HintPlace._fields))
+    if slot_of(place.lane) not in OWN_SLOT_KINDS:
         raise ValueError(place.lane)
     return Hint(str(fields["id"]), place, int(fields["runs"]), _texts(fields, "busy"))
 

@@ -1,24 +1,24 @@
 """Brings the tables to the version this code needs: numbered SQL files, forward only."""
 
 from duly.errors import SchemaMismatch
-from duly.store.schema import MigratableStore, Migration, Schema
+from duly.store.schema import MigratableStore, Schema, SchemaMigration
 from duly.store.statements import folder_of
 
 OLDEST_CODE = 1
 """The oldest schema version whose code may go on working on the tables this code makes."""
 
 
-def migrations(package: str) -> list[Migration]:
+def migrations(package: str) -> list[SchemaMigration]:
     """Return all migrations of a dialect, oldest first."""
     folder = folder_of(package) / "migrations"
     files = sorted(
         (item for item in folder.iterdir() if item.name.endswith(".sql")),
         key=lambda item: item.name,
     )
-    return [Migration(int(item.name[:4]), item.name[:-4], item.read_text()) for item in files]
+    return [SchemaMigration(int(item.name[:4]), item.name[:-4], item.read_text()) for item in files]
 
 
-def record_of(step: Migration) -> dict[str, int | str]:
+def record_of(step: SchemaMigration) -> dict[str, int | str]:
     """Return what the table of versions is told of a migration that has run."""
     return {"version": step.version, "oldest_code": OLDEST_CODE, "name": step.name}
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from duly.core.batching import bytes_of
+from duly.core.batches import bytes_of
 from duly.core.verdict import Finish
 from duly.store.ops import AddLogs, Enqueue, Op, RestoreLogs, Settle
 from duly.store.step_ops import EndStep

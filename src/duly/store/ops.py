@@ -9,19 +9,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from duly.clock import MICROSECONDS
-from duly.core.limiting import Limits
+from duly.core.concurrency_limits import ClaimLimits
 from duly.core.outcome import ErrorText
-from duly.core.record import HeldRun
+from duly.core.record import ClaimedRun
 from duly.core.verdict import Verdict
 from duly.limits import ACT_RETENTION_SECONDS, SESSION_SECONDS
-from duly.store.duties import Turn
+from duly.store.duties import DutyTurn
 from duly.store.schedule_ops import ScheduleOp
 from duly.store.step_ops import StepOp
 
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what few of them use.
     from duly.store.admin_ops import AdminOp
     from duly.store.bulk_ops import BulkOp
-    from duly.store.carry_ops import CarryOp
+    from duly.store.carrier_ops import CarryOp
     from duly.store.guard_ops import GuardOp
     from duly.store.lock_ops import LockOp
 
@@ -90,7 +90,7 @@ class ClaimRuns(NamedTuple):
     tasks: tuple[str, ...]
     after_queue: str = ""
     """Queues are asked in turn, beginning behind this one, so that none starves."""
-    limits: Limits | None = None  # Without them, what is limited is not looked at.
+    limits: ClaimLimits | None = None  # Without them, what is limited is not looked at.
     announcement: str | None = None
     """What to notify listeners of if it takes a run; PostgreSQL only, and not if it costs more."""
     excluded: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Settled(Enum):
     """It would have been queued again, but a cancel came in: decide again."""
 
 
-Judge = Callable[[HeldRun], tuple[str, Verdict, ErrorText | None]]
+Judge = Callable[[ClaimedRun], tuple[str, Verdict, ErrorText | None]]
 """Says, inside recovery's transaction, what becomes of a dead worker's run."""
 
 
@@ -143,7 +143,7 @@ class RecoverOrphans(NamedTuple):
 
     judge: Judge
     limit: int
-    turn: Turn | None = None
+    turn: DutyTurn | None = None
 
 
 class HandBackUnknown(NamedTuple):
@@ -172,7 +172,7 @@ class Tick(NamedTuple):
     """Bounded upkeep: promote what is due, park and un-park, expire. Answer: Ticked."""
 
     limit: int
-    turn: Turn | None = None
+    turn: DutyTurn | None = None
 
 
 class Ticked(NamedTuple):
@@ -198,7 +198,7 @@ class Prune(NamedTuple):
     acts_older_than: int = round(ACT_RETENTION_SECONDS) * 1_000_000
     after: int = 0
     """Where to go on looking for runs that are kept for a shorter time than others."""
-    turn: Turn | None = None
+    turn: DutyTurn | None = None
 
     @property
     def acts_kept(self) -> int:
@@ -217,11 +217,11 @@ class Pruned(NamedTuple):
     """For the next Prune."""
 
 
-class FoldTallies(NamedTuple):
+class RollUpCounts(NamedTuple):
     """Add counts of ended runs up as they grow old. Answer: how many of one span, at most."""
 
     limit: int
-    turn: Turn | None = None
+    turn: DutyTurn | None = None
 
 
 # -- ops of the journal --------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Cancel(NamedTuple):
     reason: str = ""
 
 
-class Redrive(NamedTuple):
+class RetryRun(NamedTuple):
     """Queue a final run again, in its next generation. Answer: Redriven."""
 
     run_id: str
@@ -283,7 +283,7 @@ class Redrive(NamedTuple):
     """Forget what this step and those that began after it came to, so that they run again."""
 
 
-class Redriven(NamedTuple):
+class RetriedRun(NamedTuple):
     """What became of a Redrive: `state` is None for an unknown run."""
 
     done: bool
@@ -330,12 +330,12 @@ Op = Union[
     RegisterWorker,
     Tick,
     Prune,
-    FoldTallies,
+    RollUpCounts,
     SetProgress,
     AddLogs,
     RestoreLogs,
     Cancel,
-    Redrive,
+    RetryRun,
     DiscardDead,
     PauseQueue,
     ResetKey,

@@ -4,17 +4,18 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from duly.clock import MICROSECONDS
-from duly.core.audit import Count, Flaw
-from duly.core.finding import Finding
+from duly.core.audit import AuditFinding, RunTotals
+from duly.core.diagnosis import Diagnosis
 from duly.core.record import (
-    Act,
     AttemptRecord,
-    BulkAct,
-    DeadGroup,
-    EndsAt,
-    EndsOf,
+    AuditEntry,
+    BulkAction,
+    DeadLetterGroup,
+    FinishedRunsByTask,
+    FinishedRunsByTime,
+    FinishedRunsSummary,
     FiringRecord,
-    Holder,
+    LimitHolder,
     LockRecord,
     LogLine,
     OpenTransaction,
@@ -23,14 +24,13 @@ from duly.core.record import (
     RunRecord,
     ScheduleRecord,
     StepRecord,
-    Summary,
     UnregisteredRuns,
     WorkerRecord,
 )
 from duly.errors import TransactionTooLong
 from duly.limits import SKEW_SECONDS
+from duly.store.heartbeats import Heartbeats, LivenessHandle
 from duly.store.hints import HintChannel
-from duly.store.liveness import Life, Pulse
 from duly.store.ops import Accepted, AddLogs, Enqueue, Op, SetProgress, Settle, Settled
 from duly.store.schema import MigratableStore
 from duly.store.step_ops import EndStep, SendEvent
@@ -38,8 +38,8 @@ from duly.store.step_ops import EndStep, SendEvent
 if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
     from pathlib import Path
 
-    from duly.core.planning import Found
-    from duly.store.guard_ops import GuardedKey, GuardOp, Letter
+    from duly.core.schedule_plans import DueSchedule
+    from duly.store.guard_ops import DeadLetterRecord, GuardedKey, GuardOp
 
 
 class RunFilter(NamedTuple):
@@ -58,7 +58,7 @@ class RunFilter(NamedTuple):
     scan: int | None = None
     """Look among so many at most, where no index tells which ones fit."""
 
-    def goes_on_behind(self, created_at: int | None) -> bool:
+    def may_have_older(self, created_at: int | None) -> bool:
         """Say whether any could fit that are older than one that was made then."""
         if self.since is None or created_at is None:
             return True
@@ -101,7 +101,7 @@ class ScheduleFilter(NamedTuple):
     state: str | None = None
 
 
-class LetterFilter(NamedTuple):
+class DeadLetterFilter(NamedTuple):
     """Which dead letters of other engines to list, newest first; None means any."""
 
     id: str | None = None
@@ -117,7 +117,7 @@ class LetterFilter(NamedTuple):
     fingerprint: str | None = None
 
 
-class Statement(NamedTuple):
+class ExternalStatement(NamedTuple):
     """SQL for a connection that is not ours."""
 
     dialect: str
@@ -128,11 +128,11 @@ class Statement(NamedTuple):
 
 Row = Sequence[Any] | None
 A = TypeVar("A")
-Dialogue = Generator[Statement, Row, A]
+Dialogue = Generator[ExternalStatement, Row, A]
 """Yields the statements of a write one after the other and is sent the first row of each."""
 
 
-class Rooms(Protocol):
+class QueueCapacity(Protocol):
     """What a process knows of how full queues are."""
 
     def fit(self, ops: Sequence[Enqueue]) -> bool:
@@ -165,31 +165,31 @@ class Inspector(Protocol):
         """Return the runs that have a key, of whichever tasks."""
         ...
 
-    def list_acts(
+    def list_audit_entries(
         self, subject: str | None, limit: int, before: int | None = None
-    ) -> list[Act]: ...
-    def get_bulk(self, act_id: str) -> BulkAct | None: ...
+    ) -> list[AuditEntry]: ...
+    def get_bulk(self, act_id: str) -> BulkAction | None: ...
     def has_silent_bulk(self, lease: int) -> bool:
         """Return whether the process of an act on many runs has been silent for so long."""
         ...
 
-    def has_act(self, subject: str) -> bool:
+    def has_audit_entry(self, subject: str) -> bool:
         """Return whether an act on exactly this subject was recorded."""
         ...
 
-    def count_ends(self, since: int, step: int) -> list[EndsAt]:
+    def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         ...
 
-    def count_ends_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many runs ended since then, by task, queue and how they did."""
         ...
 
-    def count_retries(self, since: int, step: int) -> list[EndsAt]:
+    def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many attempts failed and were followed by another one, by time."""
         ...
 
-    def count_retries_of_tasks(self, since: int) -> list[EndsOf]:
+    def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many attempts failed and were followed by another one, by task and queue."""
         ...
 
@@ -201,7 +201,7 @@ class Inspector(Protocol):
     def list_workers(self) -> list[WorkerRecord]: ...
     def list_queues(self) -> list[QueueRecord]: ...
     def is_paused(self, queue: str) -> bool: ...
-    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[Holder]:
+    def list_holders(self, run: RunRecord, other_names: tuple[str, ...] = ()) -> list[LimitHolder]:
         """Return the runs that hold the limits of a run, under all names of its task."""
         ...
 
@@ -209,15 +209,15 @@ class Inspector(Protocol):
         """Return the runs that are parked because no live worker registers their tasks."""
         ...
 
-    def audit(self, limit: int) -> Iterator[Flaw]:
+    def audit(self, limit: int) -> Iterator[AuditFinding]:
         """Find what must never be, up to so many of each kind; holds on a live database."""
         ...
 
-    def count_runs(self) -> Count:
+    def count_runs(self) -> RunTotals:
         """Count all runs, by where they are; reads all of them."""
         ...
 
-    def check_integrity(self) -> list[Finding]:
+    def check_integrity(self) -> list[Diagnosis]:
         """Have the engine check its own files, as far as it can."""
         ...
 
@@ -225,7 +225,7 @@ class Inspector(Protocol):
         """Write a copy of the database as it stands to a file that is not there yet."""
         ...
 
-    def diagnose(self) -> list[Finding]:
+    def diagnose(self) -> list[Diagnosis]:
         """Say how the engine is and how it is set up."""
         ...
 
@@ -237,8 +237,8 @@ class Inspector(Protocol):
         """Count interrupted runs among so many dead letters, the newest."""
         ...
 
-    def list_dead_groups(self, which: RunFilter) -> list[DeadGroup]: ...
-    def summarise(self) -> list[Summary]:
+    def list_dead_groups(self, which: RunFilter) -> list[DeadLetterGroup]: ...
+    def summarise(self) -> list[FinishedRunsSummary]:
         """Return what became of the newest finished runs, by queue and state."""
         ...
 
@@ -248,7 +248,9 @@ class Inspector(Protocol):
         """Return active schedules, the one that is due first, or has been for longest, first."""
         ...
 
-    def list_due_schedules(self, limit: int, *, at_least: int, less_than: int) -> "list[Found]":
+    def list_due_schedules(
+        self, limit: int, *, at_least: int, less_than: int
+    ) -> "list[DueSchedule]":
         """Return schedules whose time to be looked at is over by that many microseconds."""
         ...
 
@@ -269,8 +271,8 @@ class Inspector(Protocol):
         ...
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
-    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]: ...
+    def list_dead_letters(self, which: DeadLetterFilter) -> "list[DeadLetterRecord]": ...
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
     def peek(self, carried: Sequence[str] = ()) -> Peek:
         """Look whether there is something to do, for one who hands over these tasks."""
         ...
@@ -289,12 +291,12 @@ class Ledger(Protocol):
         ...
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
-    def list_letters(self, which: LetterFilter) -> "list[Letter]": ...
-    def list_letter_groups(self, which: LetterFilter) -> list[DeadGroup]: ...
+    def list_dead_letters(self, which: DeadLetterFilter) -> "list[DeadLetterRecord]": ...
+    def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
     def close(self) -> None: ...
 
 
-class Section(Protocol):
+class TaskTransaction(Protocol):
     """A transaction in the store's database whose writes commit with one run's completion."""
 
     too_long: TransactionTooLong | None
@@ -359,32 +361,32 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
         """Return how long all writes have failed on fresh sessions; None if one was answered."""
         ...
 
-    def section(self, seconds: float | None = None) -> Section:
+    def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
         """Return a transaction for the body of a run, open for at most so long; None is default."""
         ...
 
-    def live(self, worker_id: str) -> "Life":
+    def live(self, worker_id: str) -> "LivenessHandle":
         """Show that this worker lives; called before it registers, by its own process."""
         ...
 
-    def pulse(self) -> Pulse: ...
+    def heartbeats(self) -> Heartbeats: ...
     @property
-    def rooms(self) -> Rooms:
+    def queue_capacity(self) -> QueueCapacity:
         """What this process knows of how full queues are."""
         ...
 
-    def check_room(self, ops: Sequence[Enqueue]) -> None:
+    def check_queue_capacity(self, ops: Sequence[Enqueue]) -> None:
         """Raise QueueFull if runs do not fit into their queues, as far as is known."""
         ...
 
-    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
+    def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits.
 
         With `hint` that commit tells the workers, where the database can do it.
         """
         ...
 
-    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
+    def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
         ...
 

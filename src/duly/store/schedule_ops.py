@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # Programs that only enqueue need no cron expressions.
-    from duly.core.planning import Planned
+    from duly.core.schedule_plans import PlannedSchedule
 
 
 class FireSchedules(NamedTuple):
     """Write the plans of schedules that nobody has changed since they were read. Answer: Fired."""
 
-    planned: "tuple[Planned, ...]"
+    planned: "tuple[PlannedSchedule, ...]"
     ahead: tuple[str, ...] = ()
     """Schedules that fired by a clock that was ahead: their cursors go back first."""
 
@@ -47,7 +47,7 @@ class PutSchedule(NamedTuple):
     """What becomes of one that is there already: "replace", "keep" or "error"."""
 
 
-class Put(NamedTuple):
+class PutScheduleResult(NamedTuple):
     """What became of a PutSchedule: "created", "changed", "unchanged", "kept", "refused"."""
 
     what: str
@@ -56,11 +56,11 @@ class Put(NamedTuple):
     place: str
 
 
-class Behind:
+class ScheduleBehind:
     """A schedule has missed more than one look accounts for; a part is, and one must ask again."""
 
 
-class SetSchedule(NamedTuple):
+class SetScheduleState(NamedTuple):
     """Pause, resume ("active") or remove a schedule. Answer: its state before, None, or Behind.
 
     One that has ended, and is not to be removed, is left as it is.
@@ -92,4 +92,4 @@ class BackfillSchedule(NamedTuple):
     reason: str = ""
 
 
-ScheduleOp = FireSchedules | PutSchedule | SetSchedule | RunSchedule | BackfillSchedule
+ScheduleOp = FireSchedules | PutSchedule | SetScheduleState | RunSchedule | BackfillSchedule

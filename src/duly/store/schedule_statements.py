@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
+from duly.core.schedule_plans import DueSchedule
 from duly.store.ops import Enqueue
 
 
@@ -20,7 +20,7 @@ class FiringRow(NamedTuple):
     run_id: str | None
 
 
-class Move(NamedTuple):
+class SchedulePosition(NamedTuple):
     """Where a schedule stands after a look."""
 
     name: str
@@ -32,14 +32,14 @@ class Move(NamedTuple):
     last_run_id: str | None
 
 
-class Statements(Protocol):
+class ScheduleStatements(Protocol):
     """The statements, on an open transaction of one database."""
 
     def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
         """Lock schedules, except those that other transactions have locked."""
         ...
 
-    def lock_one(self, name: str) -> Found | None: ...
+    def lock_one(self, name: str) -> DueSchedule | None: ...
     def lock_name(self, name: str) -> int:
         """Keep others from adding a schedule of that name; return the time."""
         ...
@@ -66,7 +66,7 @@ class Statements(Protocol):
         ...
 
     def drop_waiting(self, schedule: str, reason: str) -> None: ...
-    def move(self, moves: list[Move]) -> None: ...
+    def move(self, moves: list[SchedulePosition]) -> None: ...
     def put(self, schedule: ScheduleRecord, pause_after: int | None) -> None: ...
     def enqueue(self, ops: list[Enqueue]) -> None: ...
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None: ...
+    def insert_audit_entry(self, actor: str, act: str, subject: str, reason: str) -> None: ...

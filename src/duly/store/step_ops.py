@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from duly.store.duties import Turn
+from duly.store.duties import DutyTurn
 
 
 class BeginStep(NamedTuple):
@@ -58,7 +58,7 @@ class RecheckWaits(NamedTuple):
 
     after: str
     limit: int
-    turn: Turn | None = None
+    turn: DutyTurn | None = None
     """On PostgreSQL, an op with a turn starts a new pass over all waits only if a run has ended or
     an event was sent since the last complete pass began."""
     counted: str = ""

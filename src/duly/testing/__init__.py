@@ -1,6 +1,6 @@
-"""For tests of applications: a store of their own, time that they move, and deaths where they say.
+"""Support for application tests: a store per test, controlled time, and simulated crashes.
 
-`duly_app` and `duly_worker` are fixtures of the pytest plugin; `Harness` is what they are made of.
+`duly_app` and `duly_worker` are fixtures of the pytest plugin. They are built on `Harness`.
 """
 
 from duly.faultpoints import NAMES as FAULT_POINTS

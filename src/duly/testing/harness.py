@@ -1,4 +1,4 @@
-"""Runs an application's tasks in the calling thread, over time that a test moves."""
+"""Runs an application's tasks in the calling thread, with time that the test controls."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from duly import faultpoints
 from duly.app import TEST_URLS, Duly
 from duly.clock import MICROSECONDS
-from duly.core.hints import nearest
+from duly.core.suggestions import nearest
 from duly.errors import BadOption
 from duly.limits import PAGE
 from duly.run import Run
-from duly.runtime.inline import InlineWorker
-from duly.runtime.recovery import judge_alone
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Recover
 from duly.task import Call, Task
 from duly.testing.stores import FreshStore
+from duly.worker.inline_worker import InlineWorker
+from duly.worker.services.recovery import judge_one_slot_run
 
 
-class _Dead(NamedTuple):
+class _DeadWorker(NamedTuple):
     worker: InlineWorker
     died_at: int
 
@@ -28,17 +28,17 @@ class _Dead(NamedTuple):
 class Harness:
     """An application on a store of the test's own.
 
-    Runs go through everything that a worker's do (codec, claim, fence, settle), one after the
-    other, in this thread. Leases, retries, delays and schedules go by the time that `advance`
-    moves; timeouts of bodies strike nobody. Until `close`, an application that is on no harness
-    of this process cannot use its store: StoreRefused.
+    Runs take the same path as in a worker (codec, claim, fence, settle), one after the other, in
+    this thread. Leases, retries, delays and schedules use the time that `advance` moves. Timeouts
+    of tasks do not interrupt them. Until `close`, an application in this process that has no
+    harness cannot use its store, and raises StoreRefused.
     """
 
     def __init__(self, app: Duly, store: FreshStore) -> None:
         self.app = app
         self._test_store = store
         self._url = app.url
-        self._dead: list[_Dead] = []
+        self._dead: list[_DeadWorker] = []
         TEST_URLS.add(store.url)
         app.use_url(store.url, clock=store.clock)
         try:
@@ -49,7 +49,7 @@ class Harness:
             raise
 
     def close(self) -> None:
-        """Give the application its own store back, and remove the test's."""
+        """Restore the application's own store, and remove the test's."""
         faultpoints.disarm()
         TEST_URLS.discard(self._test_store.url)
         self.app.use_url(self._url)
@@ -60,28 +60,28 @@ class Harness:
         return self.app.store.now()
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let time pass: what is due by then runs at the next `drain`."""
+        """Move time forward. Everything that is due by then runs at the next `drain`."""
         length = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
         if length < timedelta():
             raise BadOption("time does not go back; restart the test with a fresh store instead")
         self._test_store.advance(length // timedelta(microseconds=1))
 
     def drain(self) -> int:
-        """Run until nothing is due; return how many attempts that took.
+        """Run until nothing is due. Return the number of attempts.
 
-        First what a worker left that died a whole lease ago is recovered.
+        Runs of a worker that died at least a lease ago are recovered first.
         """
         self._recover()
         self.app.schedules.sync()
         attempts = 0
         while True:
-            # A worker that has left claims nothing any more, so each round has its own.
+            # A worker that has left claims no more runs, so each round has its own.
             worker = InlineWorker(self.app.store, self.app.registry, self.app.bus)
             try:
                 fired = fire_due(self.app.store)
                 ran = worker.drain()
-            except faultpoints.Died:
-                self._dead.append(_Dead(worker, self.now()))
+            except faultpoints.SimulatedCrash:
+                self._dead.append(_DeadWorker(worker, self.now()))
                 raise
             attempts += ran
             if not ran and not fired and not fired.has_more:
@@ -89,10 +89,10 @@ class Harness:
 
     @contextmanager
     def crash_at(self, point: str, *, hit: int = 1) -> Iterator[None]:
-        """Let the process die at a fault point, as if by kill -9, at that hit of it.
+        """Simulate the death of the process at a fault point, as by kill -9, at hit number `hit`.
 
-        The block ends there. What it had committed stays, what it held is recovered when a lease
-        has passed. A block that never comes to the point fails the test.
+        The block ends there. Committed writes remain, and held runs are recovered after a lease. A
+        block that never reaches the point fails the test.
         """
         if point not in faultpoints.NAMES:
             hint = nearest(point, faultpoints.NAMES)
@@ -102,15 +102,15 @@ class Harness:
         def die() -> None:
             nonlocal hits
             if point == "claim.after_commit" and not self.app.runs.list(state="running", limit=1):
-                return  # A claim that took nothing is none that a test means.
+                return  # A test does not mean a claim that took no run.
             hits += 1
             if hits >= hit:
-                raise faultpoints.Died(point)
+                raise faultpoints.SimulatedCrash(point)
 
         faultpoints.arm(point, die)
         try:
             yield
-        except faultpoints.Died:
+        except faultpoints.SimulatedCrash:
             pass
         finally:
             faultpoints.disarm(point)
@@ -120,7 +120,7 @@ class Harness:
     def assert_enqueued(
         self, what: Task[..., Any] | Call[Any], *, times: int | None = None
     ) -> list[Run[Any]]:
-        """Say that a task, or just this call of it, was enqueued; return the runs, oldest first.
+        """Assert that a task, or this call of it, was enqueued. Return the runs, oldest first.
 
         `assert_enqueued(send)`, `assert_enqueued(send.call(42, email="a@b.c"), times=1)`.
         """
@@ -134,7 +134,7 @@ class Harness:
         )
 
     def refute_enqueued(self, what: Task[..., Any] | Call[Any]) -> None:
-        """Say that a task, or just this call of it, was not enqueued."""
+        """Assert that a task, or this call of it, was not enqueued."""
         self.assert_enqueued(what, times=0)
 
     def _runs_of(self, what: Task[..., Any] | Call[Any]) -> list[Run[Any]]:
@@ -159,7 +159,7 @@ class Harness:
         lease = round(self.app.settings.lease * MICROSECONDS)
         over = [dead for dead in self._dead if self.now() - dead.died_at >= lease]
         for dead in over:
-            judge = judge_alone(dead.worker.begun)
+            judge = judge_one_slot_run(dead.worker.begun)
             self.app.store.apply([Recover(dead.worker.worker_id, judge)])
             self._dead.remove(dead)
 

@@ -1,4 +1,4 @@
-"""Stores of their own for tests, with a clock that goes on only when it is told to."""
+"""Stores for single tests, with a clock that the test moves."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Protocol
 from duly.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from duly.store.postgres.testing import ServerClock
+    from duly.store.postgres.fresh_database import ServerClock
 
 
 class FreshStore(Protocol):
-    """A store of a test's own, and its time."""
+    """A store for one test, and its time."""
 
     url: str
     clock: Clock | None
-    """What an application must be given to go by this store's time."""
+    """The clock that the application must use to follow this store's time."""
 
     def freeze(self) -> None:
-        """Let its time stand still from now on; the store must have been opened before."""
+        """Stop the store's time. The store must have been opened before."""
         ...
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass."""
+        """Move time forward."""
         ...
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Remove everything that the store created."""
         ...
 
 
 class ManualClock:
-    """Begins at the host's time and stands still."""
+    """Starts at the host's time and stands still."""
 
     def __init__(self) -> None:
         clock = SystemClock()
@@ -45,13 +45,13 @@ class ManualClock:
         return self._uptime
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass."""
+        """Move time forward."""
         self._now += microseconds
         self._uptime += microseconds
 
 
 class SqliteTestStore:
-    """A file in a folder of the test's own."""
+    """A file in a directory of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder / 'duly-test.db'}"
@@ -59,37 +59,37 @@ class SqliteTestStore:
         self._clock = clock
 
     def freeze(self) -> None:
-        """Do nothing: it stands still from the beginning."""
+        """Do nothing, because this clock has always stood still."""
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass."""
+        """Move time forward."""
         self._clock.advance(microseconds)
 
     def remove(self) -> None:
-        """Leave the folder to whoever made it."""
+        """Leave the directory to the code that made it."""
 
 
 class PostgresTestStore:
-    """A database of the test's own on a server, gone after it."""
+    """A database for one test on a server, dropped afterwards."""
 
     clock: Clock | None = None
 
     def __init__(self, server_url: str) -> None:
-        from duly.store.postgres.testing import FreshDatabase  # noqa: PLC0415 - an optional extra
+        from duly.store.postgres.fresh_database import FreshDatabase  # noqa: PLC0415 - an optional extra
 
         self._database = FreshDatabase(server_url)
         self.url = self._database.url
         self._time: ServerClock | None = None
 
     def freeze(self) -> None:
-        """Let the server's time stand still in this database."""
-        from duly.store.postgres.testing import ServerClock  # noqa: PLC0415 - as above
+        """Stop the server's time in this database."""
+        from duly.store.postgres.fresh_database import ServerClock  # noqa: PLC0415 - as above
 
         self._time = ServerClock(self.url)
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass."""
-        assert self._time is not None, "freeze it first"  # noqa: S101 - said by the protocol
+        """Move time forward."""
+        assert self._time is not None, "freeze it first"  # noqa: S101 - the protocol requires it
         self._time.advance(microseconds)
 
     def remove(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from duly import RunFailed
-from duly.store.carry_ops import HandAgain
+from duly.store.carrier_ops import PostponeHandOver
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -109,7 +109,7 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
             assert client.delete("fleet") == 1, "it is lost"
             # Stale at once, and once more before anybody has come: its message is doubled.
             for count in (1, 2):
-                tasks.app.store.apply([HandAgain((run.id,), 0)])
+                tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
                 tasks.app.store.wake()
                 wait_until(
                     lambda count=count: client.llen("fleet") == count,

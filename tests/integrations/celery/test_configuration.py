@@ -2,9 +2,11 @@
 
 import celery
 import pytest
+from kombu.transport.redis import Channel
 
 from duly.errors import BadOption
 from duly.integrations.celery import guard_of
+from duly.limits import GUARD_LEASE_SECONDS
 
 SECRET = "hunter2"  # noqa: S105 - a canary
 
@@ -32,3 +34,16 @@ def test_a_guard_of_a_wrong_type_is_refused_without_being_shown(app):
         guard_of(app)
 
     assert SECRET not in str(caught.value)
+
+
+def test_the_page_names_the_settings_by_which_a_killed_workers_messages_come_back(app):
+    times = (
+        Channel.visibility_timeout,
+        # kombu 5.6 has these two as numbers in its code.
+        getattr(Channel, "unacked_restore_interval", 10),
+        getattr(Channel, "unacked_restore_throttle", 10),
+        Channel.unacked_mutex_expire,
+    )
+
+    assert (*times, app.conf.worker_prefetch_multiplier) == (3600, 10, 10, 300, 4)
+    assert GUARD_LEASE_SECONDS == 30

@@ -11,10 +11,10 @@ from celery.states import FAILURE, RETRY, SUCCESS
 
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.guard import Guard
-from duly.guard.letters import Draft, LetterNotSent, Letters
-from duly.integrations.celery import AlreadyQueued, Celery, dead
-from duly.integrations.celery.dead import keep_timed_out, write
-from duly.store.protocol import LetterFilter
+from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
+from duly.integrations.celery import AlreadyQueued, Celery, dead_letters
+from duly.integrations.celery.dead_letters import record_timed_out, write_dead_letter
+from duly.store.protocol import DeadLetterFilter
 from tests.servers.freezing import freeze, thaw
 from tests.servers.processes import wait_until
 
@@ -174,7 +174,7 @@ def timed_out(shop):
     """Notes a hard time limit of a task as a worker's main process does."""
 
     def note(task: celery.Task) -> None:
-        keep_timed_out(task, (1,), {}, TimeLimitExceeded(1))
+        record_timed_out(task, (1,), {}, TimeLimitExceeded(1))
 
     return note
 
@@ -182,14 +182,14 @@ def timed_out(shop):
 def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
     shop, timed_out, monkeypatch
 ):
-    put, failures = Letters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
+    put, failures = GuardDeadLetters.put, [StoreUnavailable("away"), StoreUnavailable("away")]
 
     def put_later(self, draft, letter_id):
         put(self, draft, letter_id)  # Its answer is lost, too.
         if failures:
             raise failures.pop()
 
-    monkeypatch.setattr(Letters, "put", put_later)
+    monkeypatch.setattr(GuardDeadLetters, "put", put_later)
     timed_out(shop.tasks.endless)
 
     (letter,) = shop.guard.letters.list()
@@ -199,7 +199,7 @@ def test_the_letter_of_a_time_limit_waits_for_a_ledger_that_comes_back(
 def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     shop, timed_out, monkeypatch, caplog
 ):
-    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "DEAD_LETTER_WRITE_SECONDS", 0.0)
     monkeypatch.setattr(shop.tasks.endless, "guard", Guard("redis://127.0.0.1:1/0"))
 
     timed_out(shop.tasks.endless)
@@ -207,7 +207,7 @@ def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     (line,) = caplog.records
     assert (line.name, line.levelname) == ("duly", "CRITICAL")
     _, _, said = line.message.partition("guard.letters.put(")
-    draft = eval(said.removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    draft = eval(said.removesuffix(")"), {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 - as a person would
     letter = shop.guard.letters.get(shop.guard.letters.put(draft))
     assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
@@ -340,7 +340,8 @@ def test_letters_of_a_task_with_a_guard_of_its_own_can_be_replayed(shop, store_u
 def test_a_replay_that_a_task_refuses_leaves_its_letter_open(shop, name):
     task, letters = getattr(shop.tasks, name), shop.guard.letters
     first, second = (
-        write(task, (1,), {}, cause="sent", error=None, key=None, attempts=1) for _ in range(2)
+        write_dead_letter(task, (1,), {}, cause="sent", error=None, key=None, attempts=1)
+        for _ in range(2)
     )
 
     assert letters.replay(first).done == 1
@@ -364,9 +365,9 @@ def test_one_guard_of_two_applications_sends_each_letter_by_its_own(store_url):
 
     with closing(Guard(store_url)) as guard:
         for number, task in enumerate([open_one("shop", guard), open_one("bank", guard)]):
-            write(task, (number,), {}, cause="sent", error=None, key=None, attempts=1)
+            write_dead_letter(task, (number,), {}, cause="sent", error=None, key=None, attempts=1)
 
-        assert guard.letters.replay(which=LetterFilter()).done == 2
+        assert guard.letters.replay(which=DeadLetterFilter()).done == 2
 
     assert sorted(ran) == [("bank", 1), ("shop", 0)]
 

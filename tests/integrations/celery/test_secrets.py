@@ -8,9 +8,9 @@ import pytest
 from celery.exceptions import TimeLimitExceeded
 
 from duly.guard import Guard
-from duly.guard.letters import Draft
-from duly.integrations.celery import IdempotentTask, dead
-from duly.integrations.celery.dead import keep_timed_out
+from duly.guard.dead_letters import DeadLetterDraft
+from duly.integrations.celery import IdempotentTask, dead_letters
+from duly.integrations.celery.dead_letters import record_timed_out
 from tests.integrations.canaries import CANARY, HARMLESS
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -28,7 +28,7 @@ def task_of(guard: Guard, **options: Any) -> Any:
 
 def lost_letter(caplog, *args: Any, **options: Any) -> str:
     task = task_of(Guard(NOWHERE), **options)
-    keep_timed_out(task, args, {}, TimeLimitExceeded(1))
+    record_timed_out(task, args, {}, TimeLimitExceeded(1))
     (line,) = caplog.records
     assert line.levelname == "CRITICAL"
     return line.getMessage()
@@ -36,7 +36,7 @@ def lost_letter(caplog, *args: Any, **options: Any) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch):
-    monkeypatch.setattr(dead, "LETTER_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "DEAD_LETTER_WRITE_SECONDS", 0.0)
 
 
 def test_a_letter_that_cannot_be_written_is_logged_without_secrets(caplog):
@@ -45,7 +45,8 @@ def test_a_letter_that_cannot_be_written_is_logged_without_secrets(caplog):
     assert CANARY not in said
     assert HARMLESS in said
     assert "replace ***" in said
-    draft = eval(said.partition("guard.letters.put(")[2].removesuffix(")"), {"Draft": Draft})  # noqa: S307 - as a person would
+    call = said.partition("guard.letters.put(")[2].removesuffix(")")
+    draft = eval(call, {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 - as a person would
     assert draft.key is None, "its fingerprint would tell whether a guess is right"
 
 

@@ -8,20 +8,18 @@ from duly.integrations.celery import use_guard
 from examples import celery_webhook
 from examples.celery_webhook import app
 
-LEASE = 1.5
-
-# Messages that a killed worker had fetched are delivered again soon. By default, kombu looks for
-# them when a worker starts, where they may not be visible yet, and then every 100 seconds. If the
-# killed worker was just looking, no other worker looks before its mutex has expired.
-app.conf.update(
-    broker_transport_options={
-        "visibility_timeout": 3,
-        "unacked_restore_interval": 1,
-        "unacked_restore_throttle": 1,
-        "unacked_mutex_expire": 3,
-    },
-    worker_prefetch_multiplier=1,
-)
+# The application has the article's settings. These change no more than how long a test waits until
+# messages that a killed worker had fetched are delivered again and handled.
+LEASE = 1.5  # Not 30 seconds, for which the key of a killed body is held.
+app.conf.broker_transport_options = {
+    # Not an hour, for which no other worker takes a message that was fetched.
+    "visibility_timeout": 3,
+    # A worker looks for such messages every second, not every 10 times 10 seconds.
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+    # Not five minutes, for which no worker looks if one was killed while it looked.
+    "unacked_mutex_expire": 3,
+}
 use_guard(app, Guard(lease=LEASE))
 
 

@@ -12,8 +12,8 @@ IMPORTS = (
     "django.views.generic",
     "duly.api.schedules",
     "duly.cli.output",
-    "duly.integrations.carrying",
-    "duly.runtime.embedded",
+    "duly.integrations.carrier_worker",
+    "duly.worker.embedded_worker",
     "duly.store.postgres.store",
     "duly.store.sqlite.store",
 )

@@ -3,8 +3,8 @@
 from typing import Any
 
 from duly.clock import new_id
-from duly.integrations.django.compat import BaseTaskBackend, Task, TaskResult
 from duly.integrations.django.results import new_result
+from duly.integrations.django.tasks_api import BaseTaskBackend, Task, TaskResult
 
 Delivery = tuple[Task, list[Any], dict[str, Any]]
 waiting: list[Delivery] = []

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 
 from django.db import connection
 
@@ -82,6 +83,16 @@ def tell_process() -> int:
 @task()
 def enqueue_another() -> None:
     add.enqueue(1)
+
+
+meanwhile: list[Callable[[], object]] = []
+
+
+@task()
+def do_meanwhile() -> None:
+    """Do what a test wants done while this run is live; once."""
+    if meanwhile:
+        meanwhile.pop()()
 
 
 @task()

@@ -8,7 +8,7 @@ from django.urls import reverse
 from duly.integrations.django import scheduled_task
 from duly.integrations.django.testing import drain
 from tests.integrations.django import other, tasks
-from tests.integrations.django.test_scheduled import first_run
+from tests.integrations.django.test_code_schedules import first_run
 from tests.servers.processes import wait_until
 
 SOON = 20.0
@@ -119,7 +119,7 @@ def test_dead_letters_are_retried_and_cancelled(operator, backend):
     assert "1 cancelled" in act(operator, "deadletter", "discard", second.id)
     states = [backend.app.runs.get(result.id).state for result in (first, second)]
     assert states == ["queued", "cancelled"]
-    acts = backend.app.store.list_acts(first.id, 5)
+    acts = backend.app.store.list_audit_entries(first.id, 5)
     assert [done.actor for done in acts] == ["ada"]
 
 
@@ -168,6 +168,14 @@ def test_a_schedule_that_is_made_in_the_admin_is_fired_by_workers(operator, back
     assert "nightly" in page(operator, "execution_changelist")
     shown = page(operator, "schedule_change", "nightly")
     assert first_run(backend).id in shown
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_form_of_a_new_schedule_has_the_rules_of_schedules_of_the_code(operator):
+    shown = page(operator, "schedule_add")
+
+    assert '<option value="latest">' in shown  # The first is chosen.
+    assert '<option value="allow" selected>' in shown
 
 
 @pytest.mark.stores("sqlite-wal")

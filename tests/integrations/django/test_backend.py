@@ -24,8 +24,8 @@ from tests.integrations.django.api import (
     task_finished,
     task_started,
 )
-from tests.runtime.waiting import never_poll, wait_until_it_only_listens
 from tests.servers.processes import wait_until
+from tests.worker.waits import never_poll, wait_until_it_only_listens
 
 SOON = 20.0
 

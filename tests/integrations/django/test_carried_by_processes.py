@@ -9,8 +9,8 @@ from django.db import connection
 
 from duly.integrations.django import periodic, scheduled_task
 from duly.integrations.django.executions import EXECUTION
-from duly.runtime.recovery import judge_unknown
 from duly.store.ops import Recover
+from duly.worker.services.recovery import judge_unknown
 from tests.integrations.django import other, tasks
 from tests.integrations.django.imports import IMPORTS
 from tests.servers.processes import wait_until

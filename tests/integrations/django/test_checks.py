@@ -87,7 +87,7 @@ def test_tables_that_are_missing_are_a_warning(store_url):
         # Applications may import tasks before Django is ready for anything else.
         ("check(code=AT_TWO + ')' + BILL, early=True)", ""),
         # Django 6 looks at backends once its tasks are imported.
-        ("import duly.integrations.django.compat; check(apps=[])", "duly.E001 | add 'duly."),
+        ("import duly.integrations.django.tasks_api; check(apps=[])", "duly.E001 | add 'duly."),
     ],
 )
 def test_manage_py_check_tells_what_is_wrong(tmp_path, project, said):

@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.test import AsyncClient, Client, override_settings
 from django.urls import clear_url_caches
 
-from duly.dashboard.bulk import BulkWork
+from duly.dashboard.bulk_executor import BulkActionExecutor
 from duly.integrations.django.dashboard import OPERATORS, VIEWERS
 from tests.integrations.django import tasks
 from tests.integrations.django.test_admin import UNMIGRATED
@@ -250,13 +250,13 @@ def test_acts_on_many_runs_are_over_before_a_test_database_is_dropped(backend, m
     run = backend.app.runs.get(tasks.add.enqueue(41).id)
     client = known_as(OverWsgi, "ada", is_staff=True, permissions=OPERATORS)
     client.get("/duly/runs")
-    may_act, advance = threading.Event(), BulkWork._advance
+    may_act, advance = threading.Event(), BulkActionExecutor._advance
 
     def late(*act):
         assert may_act.wait(SOON)
         return advance(*act)
 
-    monkeypatch.setattr(BulkWork, "_advance", late)
+    monkeypatch.setattr(BulkActionExecutor, "_advance", late)
     form = {"csrf": client.cookies["duly_csrf"].value, "verb": "cancel", "id": run.id}
     assert client.post("/duly/dead/act", form).status_code == 303
     states = []

@@ -13,7 +13,7 @@ from django.urls import reverse
 from duly.integrations.django import app as apps
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.checks import check_backend
-from duly.integrations.django.desk import databases
+from duly.integrations.django.project import databases
 from tests.integrations.django import tasks
 from tests.integrations.django.project import using
 from tests.integrations.django.test_admin import UNMIGRATED, logged_in

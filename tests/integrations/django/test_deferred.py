@@ -17,7 +17,7 @@ from duly import Run
 from duly.integrations.django import duly_options
 from tests.integrations.django import tasks
 from tests.integrations.django.api import task
-from tests.integrations.django.test_borrowed import in_a_thread
+from tests.integrations.django.test_external_store import in_a_thread
 from tests.store.postgres_verbs import InBackground
 
 pytestmark = pytest.mark.stores("sqlite")
@@ -70,7 +70,7 @@ USES = pytest.mark.parametrize("is_first", [True, False])
 def run(backend, *, is_first: bool) -> Run[Any]:
     """A run; the application has used Django's connection before, or it has not."""
     found = backend.app.runs.get(tasks.add.enqueue(0).id)
-    backend.app._borrowed = None
+    backend.app._external_store = None
     if not is_first:
         with transaction.atomic():
             backend.app.runs.list()

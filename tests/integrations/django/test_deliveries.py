@@ -13,11 +13,11 @@ from django.db import connection, connections
 
 from duly import faultpoints
 from duly.errors import ScheduleExists
-from duly.events import ClaimWasLost
+from duly.events import ResultDropped
 from duly.integrations.django import exactly_once, periodic, scheduled_task
-from duly.runtime.recovery import judge_unknown
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Recover
+from duly.worker.services.recovery import judge_unknown
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import bill, calls, fired
@@ -175,4 +175,4 @@ def test_a_holder_that_was_called_dead_cannot_complete_what_it_ran(scheduler):
     assert first.result(SOON) is None
     assert run.refresh().state == "interrupted"
     assert begun_times == ["ada"]
-    assert run.id in {event.run_id for event in lost if isinstance(event, ClaimWasLost)}
+    assert run.id in {event.run_id for event in lost if isinstance(event, ResultDropped)}

@@ -11,8 +11,8 @@ from django.db.migrations.loader import MigrationLoader
 
 from duly.errors import SchemaMismatch
 from duly.store.migrator import migrate, migrations
-from duly.store.opening import open_store
-from duly.store.postgres.migrating import split
+from duly.store.postgres.migration_runner import split
+from duly.store.store_factory import open_store
 from tests.integrations.django.project import set_up, using
 from tests.store.postgres_verbs import InBackground, wait_for_builder
 

@@ -20,9 +20,9 @@ from duly.integrations.django import (
     scheduled_task,
 )
 from duly.integrations.django.executions import CARRIER, retention
-from duly.runtime.relay import Relay
 from duly.store.ops import Prune
 from duly.store.schedule_ops import Fired
+from duly.worker.services.relay import Relay
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
 
@@ -187,7 +187,7 @@ def test_a_server_begins_to_fire_with_its_first_request_and_no_other_process_doe
             assert Counting.begun == 1
     finally:
         request_started.disconnect(periodic.autostart)
-        periodic.SCHEDULER.close()
+        periodic.PROCESS_SCHEDULER.close()
 
 
 def test_an_execution_that_nobody_begins_is_handed_over_as_often_as_settings_say():

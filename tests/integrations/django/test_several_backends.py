@@ -10,7 +10,7 @@ from duly.integrations.django import (
     periodic,
     scheduled_task,
 )
-from duly.runtime.relay import Relay
+from duly.worker.services.relay import Relay
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import InvalidTask
 

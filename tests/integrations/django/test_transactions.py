@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, connections, transaction
 import duly
 from duly import BadOption, faultpoints
 from duly.errors import TransactionTooLong
-from duly.events import ClaimWasLost, EngineFailed
+from duly.events import EngineFailed, ResultDropped
 from duly.integrations.django import duly_options, exactly_once
 from duly.integrations.django.backend import DulyBackend
 from duly.integrations.django.databases import url_of
@@ -18,7 +18,7 @@ from duly.integrations.django.testing import drain as drain_here
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_exactly_once import fired
-from tests.runtime.waiting import take_over, wait_until_empty
+from tests.worker.waits import take_over, wait_until_empty
 
 SOON = 20.0
 
@@ -87,7 +87,7 @@ def test_nothing_of_it_is_seen_before_and_all_of_it_after(backend):
 def test_a_body_whose_run_was_taken_over_writes_nothing(backend):
     lost = []
     backend.app.bus.subscribe(
-        lambda event: lost.append(event) if isinstance(event, ClaimWasLost) else None
+        lambda event: lost.append(event) if isinstance(event, ResultDropped) else None
     )
     written.clear()
     may_end.clear()

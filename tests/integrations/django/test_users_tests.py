@@ -9,12 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 ROOT = Path(__file__).parents[3]
 CASES = "tests.integrations.django.users.cases"
 SETTINGS = "tests.integrations.django.users.settings"
 SOON = 240.0
+pytestmark = pytest.mark.timeout(SOON + 30)
 LEAVES_A_PAGE_OPEN = """
 import django
 from django.conf import settings
@@ -98,7 +99,6 @@ def test_they_pass_in_parallel_processes(store_url, tmp_path):
 
 @pytest.mark.parametrize("option", ["--migrations", "--nomigrations"])
 def test_they_pass_with_pytest_django(store_url, tmp_path, option):
-    pytest.importorskip("pytest_django")
     file = tmp_path / "test.db" if store_url.startswith("sqlite") else None
     cases = f"{CASES.replace('.', '/')}.py"
     plain = ("--noconftest", "-c", os.devnull, "--rootdir", str(ROOT), "-p", "no:cacheprovider")

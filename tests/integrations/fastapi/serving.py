@@ -19,7 +19,7 @@ IMPORTS = (
     "uvicorn.protocols.http.h11_impl",
     "uvicorn.lifespan.on",
     "duly.integrations.fastapi",
-    "duly.runtime.embedded",
+    "duly.worker.embedded_worker",
     "duly.store.sqlite.store",
 )
 _LONGEST_SECONDS = 120.0

@@ -113,7 +113,7 @@ def test_a_store_that_hangs_is_asked_by_few(duly, monkeypatch):
     """Probes come for as long as it does, and each would leave a thread behind."""
     goes_on = threading.Event()
     asked = []
-    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_TIMEOUT_SECONDS", 0.01)
     with TestClient(served(duly, worker=False)) as client:
         monkeypatch.setattr(
             duly.store, "read_schema", lambda: (asked.append(1), goes_on.wait(SOON))
@@ -134,7 +134,7 @@ def test_a_probe_that_outlasts_its_application_does_not_open_the_store_again(dul
         asking.append(threading.current_thread())
         goes_on.wait(SOON)
 
-    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_TIMEOUT_SECONDS", 0.01)
     with TestClient(served(duly, worker=False)) as client:
         monkeypatch.setattr(duly.store, "read_schema", hang)
         assert not is_ready(client)
@@ -155,7 +155,7 @@ def test_a_worker_whose_beats_are_lost_is_not_ready(duly, monkeypatch):
         def away(_pulse, _workers):
             raise StoreUnavailable("no beat reaches it")
 
-        monkeypatch.setattr(type(duly.store.pulse()), "beat", away)
+        monkeypatch.setattr(type(duly.store.heartbeats()), "beat", away)
         wait_until(
             lambda: client.get("/readyz").status_code == 503, seconds=SOON, what="it is noticed"
         )

@@ -104,7 +104,7 @@ def test_a_failed_run_is_retried_with_other_arguments(duly):
     assert again.status_code == 409
     duly.worker().drain(timeout=SOON)
     assert duly.runs.get(run).result() == 2
-    acts = [(act.actor, act.reason) for act in duly.store.list_acts(run, 10)]
+    acts = [(act.actor, act.reason) for act in duly.store.list_audit_entries(run, 10)]
     assert [reason for _, reason in acts] == ["the bug is mended"]
 
 
@@ -229,7 +229,7 @@ def test_auth_guards_every_route_and_says_who_acts(duly):
             answer = client.request(method, path.format(run_id=run, name="nightly"), json={})
             assert answer.status_code == 401, (method, path)
     client.post(f"/duly/runs/{run}/cancel", json={}, auth=("ada", "")).raise_for_status()
-    assert [act.actor for act in duly.store.list_acts(run, 10)] == ["ada"]
+    assert [act.actor for act in duly.store.list_audit_entries(run, 10)] == ["ada"]
 
 
 @ON_ONE
@@ -259,7 +259,7 @@ def test_auth_may_return_a_coroutine_that_returns_who_acts(duly):
 
     client_of(duly, auth=plain).post(f"/duly/runs/{run}/cancel", json={})
 
-    assert [act.actor for act in duly.store.list_acts(run, 10)] == ["ada"]
+    assert [act.actor for act in duly.store.list_audit_entries(run, 10)] == ["ada"]
 
 
 @ON_ONE

@@ -7,10 +7,10 @@ import rq
 from rq.registry import FailedJobRegistry
 
 from duly import RunFailed
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.rq import RQCarrier, carry
-from duly.store.carry_ops import HandAgain
+from duly.store.carrier_ops import PostponeHandOver
 from tests.integrations.rq.workers import APP
 from tests.servers.processes import wait_until
 
@@ -93,7 +93,7 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     assert queue.count == 0, "it is lost"
     # Stale at once, and once more before anybody has come: its message is doubled.
     for count in (1, 2):
-        tasks.app.store.apply([HandAgain((run.id,), 0)])
+        tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
         tasks.app.store.wake()
         wait_until(lambda count=count: queue.count == count, seconds=WAIT, what="it is sent again")
     start_worker()
@@ -190,7 +190,7 @@ def test_only_tasks_that_the_application_carries_run(tasks):
 def test_a_worker_that_is_told_no_application_runs_nothing_and_says_why(tasks, start_worker, queue):
     start_worker(app=None)
 
-    tasks.carrier.send([Message("run", 0, tasks.pay.name, "default", 0)])
+    tasks.carrier.send([CarrierMessage("run", 0, tasks.pay.name, "default", 0)])
 
     registry = FailedJobRegistry(queue=queue)
     wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")
@@ -204,7 +204,7 @@ def test_a_message_that_cannot_be_run_fails_in_rq_where_it_is_seen(
 ):
     start_worker()
 
-    tasks.carrier.send([Message("run", 0, "no_such_task", "default", 0)])
+    tasks.carrier.send([CarrierMessage("run", 0, "no_such_task", "default", 0)])
 
     registry = FailedJobRegistry(queue=queue)
     wait_until(lambda: registry.get_job_count() == 1, seconds=WAIT, what="it fails")

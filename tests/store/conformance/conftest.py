@@ -14,14 +14,8 @@ import psycopg
 import pytest
 
 from duly.guard.redis import RedisLedger
-from duly.store.opening import open_store
-from tests.store.conformance.opening import (
-    FakeClock,
-    ServerClock,
-    Tables,
-    TestClock,
-    opened_tables,
-)
+from duly.store.store_factory import open_store
+from tests.store.conformance.stores import FakeClock, ServerClock, Tables, TestClock, opened_tables
 from tests.store.conformance.verbs import register
 from tests.store.decoys import plant
 

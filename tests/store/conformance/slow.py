@@ -1,6 +1,6 @@
 """Makes a table so slow to read that nobody can wait for it."""
 
-from tests.store.conformance.opening import is_sqlite, opened_tables
+from tests.store.conformance.stores import is_sqlite, opened_tables
 
 _SLOW = {
     True: """

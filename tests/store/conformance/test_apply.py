@@ -10,8 +10,8 @@ from duly.store.ops import (
     Cancel,
     ClaimRuns,
     PauseQueue,
-    Redrive,
-    Redriven,
+    RetriedRun,
+    RetryRun,
     SetProgress,
     Settled,
     Tick,
@@ -66,7 +66,7 @@ def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
             fresh,
             pausing("other"),
             success(running),
-            Redrive(dead, ACTOR, delay=60_000_000),
+            RetryRun(dead, ACTOR, delay=60_000_000),
             SetProgress(running.run_id, 1, 0.5, None),
         ]
     )
@@ -79,7 +79,7 @@ def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
         None,
         Accepted(fresh.run_id),
     ]
-    assert answers[5:] == [None, Settled.DONE, Redriven(done=True, state="queued"), True]
+    assert answers[5:] == [None, Settled.DONE, RetriedRun(done=True, state="queued"), True]
 
 
 def test_no_ops_have_no_answers(store):

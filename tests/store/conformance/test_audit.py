@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.core.audit import CHECKS
+from duly.core.audit import AUDIT_CHECKS
 from duly.store.guard_ops import AcquireKey
 from duly.store.ops import AddLogs
 from duly.store.step_ops import BeginStep
@@ -139,7 +139,7 @@ def test_a_worker_that_died_just_now_is_no_flaw_and_one_of_long_ago_is(
     assert flaws(store) == [("held_by_nobody", held.run_id)]
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", AUDIT_CHECKS)
 def test_every_planted_corruption_is_named(store, worker, clock, tables, check):
     ended = enqueue_and_succeed(store, key="done")
     waiting = enqueue_and_claim(store, tags={"order": "2"})

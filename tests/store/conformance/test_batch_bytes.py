@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.limits import CLAIM_BATCH, PAYLOAD_BYTES, RESULT_BYTES, TRANSACTION_BYTES
@@ -91,10 +91,10 @@ def test_a_claim_of_many_queues_ends_at_about_a_number_of_bytes(store, worker):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_runs_under_a_limit_are_claimed_up_to_a_number_of_bytes(store, worker, first):
-    enqueue_many(store, 40, arguments=LARGEST, lane=limited(LANE, TASK))
+    enqueue_many(store, 40, arguments=LARGEST, lane=limited_lane(LANE, TASK))
     enqueue_many(store, 10, arguments=LARGEST)
     wants = (Want(None, LANE, CLAIM_BATCH),)
-    limits = Limits({TASK: 1000}, first=first)
+    limits = ClaimLimits({TASK: 1000}, is_first=first)
 
     answers = []
     while True:

@@ -112,7 +112,7 @@ def test_cancelling_twice_says_cancelled_and_records_it_once(store):
     run_id = enqueue_one(store)
 
     assert [cancel(store, run_id), cancel(store, run_id)] == ["cancelled", "cancelled"]
-    assert len(store.list_acts(run_id, 10)) == 1
+    assert len(store.list_audit_entries(run_id, 10)) == 1
 
 
 def test_an_unknown_run_is_not_cancelled_and_nothing_is_left(store, tables):
@@ -128,7 +128,7 @@ def test_who_cancelled_what_is_recorded(store, worker, clock):
 
     cancel(store, run_id, "a mistake")
 
-    (act,) = store.list_acts(run_id, 10)
+    (act,) = store.list_audit_entries(run_id, 10)
     assert (act.act, act.actor, act.subject) == ("cancel", ACTOR, run_id)
     assert (act.at, act.reason) == (clock.now(), "a mistake")
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from duly.core.cron import Cron
-from duly.core.planning import Found, plan_found
 from duly.core.schedule import ON_TIME
+from duly.core.schedule_plans import DueSchedule, plan_due
 from duly.limits import LATE_BATCH, LOOK_BYTES, LOOK_ROWS, SINGLE_FIRINGS
-from duly.store.firing import fire_due
-from duly.store.schedule_ops import Fired, FireSchedules, SetSchedule
+from duly.store.due_schedules import fire_due
+from duly.store.schedule_ops import Fired, FireSchedules, SetScheduleState
 from tests.store.conformance.test_schedules import MINUTE, firings, put, schedule
 
 pytestmark = pytest.mark.pgbouncer
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.pgbouncer
 MINUTELY_CRON = Cron("* * * * *", "Europe/Paris")
 
 
-def read_late(store: Any) -> list[Found]:
+def read_late(store: Any) -> list[DueSchedule]:
     """Return the late schedules as a look reads them."""
     return store.list_due_schedules(LATE_BATCH, at_least=ON_TIME, less_than=10**9 * ON_TIME)
 
@@ -69,8 +69,8 @@ def test_a_schedule_on_time_fires_in_the_same_look_as_late_ones(store, clock):
 def test_a_plan_is_dropped_if_its_schedule_has_changed_since(store, clock):
     put(store, "late", MINUTELY_CRON)
     clock.advance(600)
-    planned = plan_found(read_late(store))
-    store.apply([SetSchedule("late", "paused", "ada", "why")])
+    planned = plan_due(read_late(store))
+    store.apply([SetScheduleState("late", "paused", "ada", "why")])
     before = firings(store, "late")
 
     (fired,) = store.apply([FireSchedules(tuple(planned))])
@@ -82,7 +82,7 @@ def test_a_plan_is_dropped_if_its_schedule_has_changed_since(store, clock):
 def test_a_plan_that_is_written_twice_fires_once(store, clock):
     put(store, "late", MINUTELY_CRON)
     clock.advance(600)
-    planned = plan_found(read_late(store))
+    planned = plan_due(read_late(store))
 
     answers = [store.apply([FireSchedules(tuple(planned))])[0] for _ in range(2)]
 

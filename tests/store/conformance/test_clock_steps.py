@@ -7,9 +7,9 @@ import pytest
 from duly.clock import new_id
 from duly.core.cron import Cron
 from duly.core.record import Claim
-from duly.core.schedule import At
-from duly.store import firing
-from duly.store.firing import fire_due
+from duly.core.schedule import DateTrigger
+from duly.store import due_schedules
+from duly.store.due_schedules import fire_due
 from tests.store.conformance.test_schedules import DAY, MINUTE, firings, put, schedule
 from tests.store.conformance.verbs import claim, enqueue_one, register, succeed
 
@@ -84,7 +84,7 @@ def test_instants_before_the_clock_went_ahead_stay_accounted_for(store, worker, 
 
 
 def test_an_instant_that_ran_by_the_wrong_clock_does_not_run_again(store, worker, clock):
-    put(store, "once", At(clock.now() + int(DAY)))
+    put(store, "once", DateTrigger(clock.now() + int(DAY)))
     step(clock, 2 * 86_400)
     assert fire_all(store) == 1
     step(clock, -2 * 86_400)
@@ -147,7 +147,7 @@ def test_a_schedule_that_cannot_be_read_does_not_keep_others_from_continuing(
 def test_schedules_that_cannot_be_read_are_not_looked_at_again_and_again(
     store, worker, clock, tables, monkeypatch
 ):
-    monkeypatch.setattr(firing, "LATE_BATCH", 2)
+    monkeypatch.setattr(due_schedules, "LATE_BATCH", 2)
     for number in range(3):
         put(store, name=f"unreadable {number}", trigger=HOURLY)
     step(clock, YEAR_SECONDS)

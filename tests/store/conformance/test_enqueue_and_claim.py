@@ -5,7 +5,7 @@ import json
 import pytest
 
 from duly.clock import new_id
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
 from tests.store.conformance.verbs import (
@@ -255,7 +255,7 @@ def test_a_claim_takes_nothing_from_excluded_queues(store, worker):
 
 def test_a_claim_under_limits_takes_nothing_from_excluded_queues(store, worker):
     store.apply([LimitQueue("slow", 5, "ada"), LimitQueue("mail", 5, "ada")])
-    lane = limited(LANE, TASK)
+    lane = limited_lane(LANE, TASK)
     enqueue_many(store, 3, queue="slow")
     enqueue_many(store, 3, queue="slow", lane=lane)
     wanted = [
@@ -263,7 +263,7 @@ def test_a_claim_under_limits_takes_nothing_from_excluded_queues(store, worker):
         enqueue_one(store, queue="mail", lane=lane),
         enqueue_one(store, queue="default", lane=lane),
     ]
-    limits = Limits({TASK: 9})
+    limits = ClaimLimits({TASK: 9})
     op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, limits=limits, excluded=("slow",))
 
     (found,) = store.apply([op])

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from duly.clock import new_id
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
-from duly.core.states import Lane
+from duly.core.states import SlotKind
 from duly.store.ops import ClaimRuns, HandBackUnknown, Want
 from duly.store.postgres import floors
 from duly.store.schedule_ops import BackfillSchedule
-from tests.store.conformance.opening import Tables, TestClock
+from tests.store.conformance.stores import Tables, TestClock
 from tests.store.conformance.test_schedules import put
 from tests.store.conformance.verbs import (
     LANE,
@@ -224,8 +224,8 @@ def test_a_backfilled_run_is_due_now_and_so_above_the_floor(here, look):
         {"queue": "zoo"},
         {"priority": 5},
         {"priority": -5},
-        {"lane": Lane.LOOP},
-        {"lane": Lane.SUSPECT},
+        {"lane": SlotKind.LOOP},
+        {"lane": SlotKind.SUSPECT},
     ],
     ids=str,
 )
@@ -302,10 +302,10 @@ def test_a_peek_sees_what_is_ready_above_floors_and_nothing_else(here, look, mon
 
 
 def test_runs_under_a_limit_have_floors_too(here, look):
-    lane = limited(LANE, TASK)
+    lane = limited_lane(LANE, TASK)
 
     def claims() -> list[Claim]:
-        op = ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, limits=Limits({TASK: 10}))
+        op = ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, limits=ClaimLimits({TASK: 10}))
         return here.store.apply([op])[0]
 
     def ids() -> list[str]:
@@ -329,13 +329,13 @@ def test_runs_under_a_limit_have_floors_too(here, look):
 
 
 def test_relays_hand_over_what_is_above_floors(here, look):
-    enqueue_one(here.store, lane=Lane.CARRIED)
+    enqueue_one(here.store, lane=SlotKind.CARRIED)
     (message,) = hand_over(here.store)
     succeed(here.store, take(here.store, message))
     look()
     assert here.tables.rows("SELECT 1 FROM duly_floors WHERE lane = 'carried'")
 
-    run_id = enqueue_one(here.store, lane=Lane.CARRIED)
+    run_id = enqueue_one(here.store, lane=SlotKind.CARRIED)
 
     assert [message.run_id for message in hand_over(here.store)] == [run_id]
 

@@ -10,13 +10,7 @@ import pytest
 
 from duly import clock
 from duly.clock import new_id
-from tests.store.conformance.verbs import (
-    TIMEOUT,
-    enqueue_one,
-    listed_ids,
-    order,
-    state_of,
-)
+from tests.store.conformance.verbs import TIMEOUT, enqueue_one, listed_ids, order, state_of
 
 pytestmark = pytest.mark.process
 

@@ -346,7 +346,9 @@ def test_a_key_can_be_reset(store, worker):
     assert again.new
     assert again.run_id != run_id
     assert state_of(store, run_id) == "queued"
-    assert [(act.act, act.actor) for act in store.list_acts(None, 10)] == [("reset key", ACTOR)]
+    assert [(act.act, act.actor) for act in store.list_audit_entries(None, 10)] == [
+        ("reset key", ACTOR)
+    ]
 
 
 def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
@@ -384,4 +386,4 @@ def test_a_key_is_found_by_the_call_that_ends_its_run(store, worker):
 def test_resetting_an_unknown_key_is_not_recorded(store):
     store.apply([ResetKey(TASK, UNKNOWN_RUN, ACTOR)])
 
-    assert store.list_acts(None, 10) == []
+    assert store.list_audit_entries(None, 10) == []

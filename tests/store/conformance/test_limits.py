@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from duly.core.limiting import Limits, Round, limited
-from duly.core.states import Lane
+from duly.core.concurrency_limits import ClaimLimits, LimitScan, limited_lane
+from duly.core.states import SlotKind
 from duly.limits import LIMITS_BATCH
 from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
@@ -36,7 +36,7 @@ from tests.store.conformance.verbs import (
     tick,
 )
 
-LIMITED = limited(LANE, TASK)
+LIMITED = limited_lane(LANE, TASK)
 
 
 def limit_queue(store, limit, queue="default"):
@@ -58,7 +58,7 @@ def claim(
     """Claim what is there, the task having that limit."""
     capacities = {} if capacity is None else {TASK: capacity}
     asked = wants or (Want(None, LANE, limit),)
-    limits = Limits(capacities, after, first)
+    limits = ClaimLimits(capacities, after, first)
     return store.apply([ClaimRuns(worker, asked, tasks, "", limits)])[0]
 
 
@@ -109,7 +109,7 @@ def test_a_limit_can_be_changed_and_lifted_and_is_listed(store, worker):
 
     assert len(claim(store)) == 6
     assert store.list_queues()[0].limit is None
-    acts = [act.act for act in store.list_acts("queue default", 5)]
+    acts = [act.act for act in store.list_audit_entries("queue default", 5)]
     assert acts == ["lift limit", "limit to 4", "limit to 1"]
 
 
@@ -149,7 +149,7 @@ def test_urgent_and_older_runs_come_first(store, worker):
 
 def test_each_key_has_a_limit_of_its_own(store, worker):
     for tenant in ("ann", "bob cat", "~", "ünï"):
-        enqueue_many(store, 5, lane=limited(LANE, TASK, tenant))
+        enqueue_many(store, 5, lane=limited_lane(LANE, TASK, tenant))
 
     found = claim(store)
 
@@ -159,7 +159,7 @@ def test_each_key_has_a_limit_of_its_own(store, worker):
 
 
 def test_many_full_keys_starve_none(store, worker):
-    tenants = [limited(LANE, TASK, f"t{number:03}") for number in range(120)]
+    tenants = [limited_lane(LANE, TASK, f"t{number:03}") for number in range(120)]
     for lane in tenants:
         enqueue_many(store, 2, lane=lane)
 
@@ -175,16 +175,16 @@ def test_many_full_keys_starve_none(store, worker):
 @pytest.mark.parametrize("count", [99, 100, 200, 250])
 @pytest.mark.parametrize("start", ["", "t000", "t0505", "t120", "z"])
 def test_looks_go_round_all_limits_from_wherever_they_begin(store, worker, count, start):
-    lanes = [limited(LANE, TASK, f"t{number:03}") for number in range(count)]
+    lanes = [limited_lane(LANE, TASK, f"t{number:03}") for number in range(count)]
     store.apply([order(lane=lane, queue=of) for lane in lanes for of in ("default", "theirs")])
-    after = limited(LANE, TASK, start) if start else ""
+    after = limited_lane(LANE, TASK, start) if start else ""
 
-    left, found, looks = Round(after), [], 0
+    left, found, looks = LimitScan(after), [], 0
     while left is not None:
         looks += 1
         seen = claim(store, capacity=1, after=after, wants=(Want("default", LANE, 1000),))
         found += seen
-        left = left.rest(after, seen.limit) if seen.has_more_limits else None
+        left = left.remaining(after, seen.limit) if seen.has_more_limits else None
         after = seen.limit
 
     assert sorted(claim.lane for claim in found) == lanes
@@ -216,8 +216,8 @@ def test_whoever_is_asked_first_gets_the_room_that_there_is(store, worker):
 
 def test_slots_of_both_kinds_count_against_one_limit(store, worker):
     enqueue_many(store, 2, lane=LIMITED)
-    enqueue_many(store, 2, lane=limited(Lane.LOOP, TASK))
-    wants = (Want(None, LANE, 10), Want(None, Lane.LOOP, 10))
+    enqueue_many(store, 2, lane=limited_lane(SlotKind.LOOP, TASK))
+    wants = (Want(None, LANE, 10), Want(None, SlotKind.LOOP, 10))
 
     assert len(claim(store, wants=wants, capacity=3)) == 3
     assert claim(store, wants=wants, capacity=3) == []
@@ -229,7 +229,7 @@ def test_a_worker_takes_no_more_than_it_has_room_for_and_only_what_it_knows(stor
     assert len(claim(store, 1, capacity=4)) == 1
     assert claim(store, tasks=(OTHER_TASK,), capacity=4) == []
     assert claim(store, wants=(Want("mail", LANE, 5),), capacity=4) == []
-    assert claim(store, wants=(Want(None, Lane.LOOP, 5),), capacity=4) == []
+    assert claim(store, wants=(Want(None, SlotKind.LOOP, 5),), capacity=4) == []
     assert len(claim(store, wants=(Want("default", LANE, 5),), capacity=4)) == 3
 
 
@@ -303,7 +303,7 @@ def test_a_redriven_and_a_delayed_run_wait_under_their_limit(store, worker, cloc
 
 
 def test_plain_claims_see_nothing_of_a_million_limited_runs(store, worker, tables):
-    enqueue_many(store, 50, lane=limited(LANE, TASK, "many"))
+    enqueue_many(store, 50, lane=limited_lane(LANE, TASK, "many"))
     enqueue_one(store)
 
     lanes = tables.rows("SELECT queue, lane FROM duly_ready_lanes")

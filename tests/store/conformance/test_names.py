@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from duly.core.limiting import Limits, limited
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.store.ops import ClaimRuns, Want
 from tests.store.conformance.verbs import (
     LANE,
@@ -30,13 +30,13 @@ def key_of(text: str, other: str, **options: Any) -> Any:
 
 
 def claim(store: Any, capacity: int = 2) -> Any:
-    limits = Limits({TASK: capacity, OTHER_TASK: capacity}, names=NAMES)
+    limits = ClaimLimits({TASK: capacity, OTHER_TASK: capacity}, names=NAMES)
     return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, "", limits)])[0]
 
 
 def test_runs_of_all_names_count_against_one_limit(store, worker):
-    enqueue_many(store, 3, lane=limited(LANE, TASK))
-    enqueue_many(store, 3, task=OTHER_TASK, lane=limited(LANE, OTHER_TASK))
+    enqueue_many(store, 3, lane=limited_lane(LANE, TASK))
+    enqueue_many(store, 3, task=OTHER_TASK, lane=limited_lane(LANE, OTHER_TASK))
 
     found = claim(store)
 
@@ -49,7 +49,7 @@ def test_runs_of_all_names_count_against_one_limit(store, worker):
 def test_the_limit_of_a_key_counts_only_that_key_under_all_names(store, worker):
     for name in TASKS:
         for tenant in ("a", "b"):
-            enqueue_many(store, 2, task=name, lane=limited(LANE, name, tenant))
+            enqueue_many(store, 2, task=name, lane=limited_lane(LANE, name, tenant))
 
     found = claim(store, capacity=1)
 

@@ -150,7 +150,7 @@ def test_pausing_is_recorded(store):
     pause(store)
     resume(store)
 
-    acts = store.list_acts("queue default", 10)
+    acts = store.list_audit_entries("queue default", 10)
 
     assert sorted((act.act, act.actor) for act in acts) == [("pause", ACTOR), ("resume", ACTOR)]
 
@@ -253,7 +253,7 @@ def test_runs_of_tasks_that_nobody_registers_are_counted_by_queue(store, monkeyp
     tick(store)
     found = store.list_unregistered()
     for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"duly.store.{kind}.inspect.COUNT_CAP", 1)
+        monkeypatch.setattr(f"duly.store.{kind}.inspector.COUNT_CAP", 1)
 
     assert found == [(OTHER_TASK, "default", 3), (OTHER_TASK, "mail", 1)]
     assert [lane.runs for lane in store.list_unregistered()] == [2, 1]

@@ -7,12 +7,12 @@ import pytest
 from duly.core.amounts import FOREVER
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
-from duly.runtime import upkeep
-from duly.runtime.upkeep import Pruner
 from duly.settings import WorkerSettings
-from duly.store.admin_ops import RecordAct
+from duly.store.admin_ops import RecordAuditEntry
 from duly.store.ops import AddLogs, Prune, RegisterWorker
 from duly.store.step_ops import SendEvent
+from duly.worker.services import maintenance
+from duly.worker.services.maintenance import Pruner
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -43,7 +43,7 @@ from tests.store.conformance.verbs import (
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
     """Workers prune whenever a test has them tick, though one of them did so just now."""
-    monkeypatch.setattr(upkeep, "_PRUNE_PAUSE", 0.0)
+    monkeypatch.setattr(maintenance, "_PRUNE_PAUSE", 0.0)
 
 
 def prune(store, older_than_seconds, limit=100):
@@ -236,12 +236,12 @@ def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
 def test_a_prune_is_behind_while_anything_is_left(store, worker, clock):
     for number in range(5):
         store.apply([SendEvent(f"e{number}", "1")])
-        store.apply([RecordAct("ada", "deploy", f"v{number}")])
+        store.apply([RecordAuditEntry("ada", "deploy", f"v{number}")])
     clock.advance(400 * DAY_SECONDS)
     op = Prune(0, 2)
 
     assert [store.apply([op])[0].most for _ in range(4)] == [2, 2, 1, 0]
-    assert store.list_acts(None, 10) == []
+    assert store.list_audit_entries(None, 10) == []
 
 
 def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):
@@ -290,7 +290,7 @@ def test_pruning_dead_letters_is_bounded_too(store, worker, clock):
 def test_a_slow_prune_is_followed_by_smaller_ones_until_they_are_fast(store, monkeypatch):
     limits, seconds = [], iter([0.0, 1.0, 2.0, 2.5, 3.0, 3.01, 4.0, 4.01])
     apply = store.apply
-    monkeypatch.setattr("duly.runtime.upkeep.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("duly.worker.services.maintenance.monotonic", lambda: next(seconds))
     monkeypatch.setattr(store, "apply", lambda ops: limits.append(ops[0].limit) or apply(ops))
     pruner = Pruner(store, WorkerSettings())
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from duly.core.schedule import At
-from duly.store.firing import fire_due
+from duly.core.schedule import DateTrigger
+from duly.store.due_schedules import fire_due
 from duly.store.lock_ops import AcquireLock, ReleaseLock, RenewLock
 from duly.store.ops import Prune
 from duly.store.protocol import ScheduleFilter
@@ -41,8 +41,8 @@ def release(store: Any, owner: str, fence: int) -> None:
 
 
 def test_a_schedule_that_has_ended_is_pruned_a_week_later(store, clock):
-    put(store, "once", At(clock.now() + MINUTE))
-    put(store, "from code", At(clock.now() + MINUTE), source="code")
+    put(store, "once", DateTrigger(clock.now() + MINUTE))
+    put(store, "from code", DateTrigger(clock.now() + MINUTE), source="code")
     put(store, "minutely")
     clock.advance(20 * DAY_SECONDS)
     fire_due(store)

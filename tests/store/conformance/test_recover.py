@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.core.states import Lane
-from duly.store.admin_ops import Aside, SetAside
+from duly.core.states import SlotKind
+from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
 from duly.store.ops import HandBackUnknown, Prune, RecoverOrphans, Settled
 from duly.store.postgres import wakeup as postgres
 from duly.store.sqlite import wakeup as sqlite
@@ -73,7 +73,7 @@ def test_recovery_tells_the_judge_what_it_needs(store, worker):
     assert held.cancel_requested
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.THREAD_HOLD])
+@pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.THREAD_HOLD])
 def test_an_attempt_that_was_lost_began_when_it_was_claimed(store, worker, clock, lane):
     """Not when it was recovered: whoever looks for what it did has to know since when."""
     run_id = enqueue_and_claim(store, lane=lane).run_id
@@ -111,7 +111,7 @@ def test_a_run_whose_body_had_not_started_is_handed_back(store, worker):
 
 
 def test_a_hold_run_of_a_dead_worker_is_interrupted(store, worker):
-    found = enqueue_and_claim(store, lane=Lane.THREAD_HOLD)
+    found = enqueue_and_claim(store, lane=SlotKind.THREAD_HOLD)
 
     recover(store)
 
@@ -317,7 +317,7 @@ def test_a_run_recovered_for_the_last_time_fails(store, worker):
 def hints(monkeypatch):
     """Every hint that is sent, counted."""
     sent = []
-    for hints in (sqlite.Hints, postgres.Hints):
+    for hints in (sqlite.SqliteHints, postgres.PostgresHints):
         monkeypatch.setattr(hints, "send", lambda hints, *_: sent.append(hints))
     return sent
 
@@ -351,8 +351,8 @@ def test_what_is_newer_than_a_backup_is_counted_once_by_the_last_of_its_batches(
     made_at = store.now()
     clock.advance(seconds=1)
     enqueue_many(store, 2)
-    op = SetAside(made_at, ACTOR, "restored", 2)
+    op = InterruptRestored(made_at, ACTOR, "restored", 2)
 
     (first,), (last,) = store.apply([op]), store.apply([op])
 
-    assert (first, last) == (Aside(2, 0, 0), Aside(1, 0, 2))
+    assert (first, last) == (InterruptRestoredResult(2, 0, 0), InterruptRestoredResult(1, 0, 2))

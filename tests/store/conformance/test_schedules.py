@@ -13,8 +13,8 @@ from duly.core.cron import Cron
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import (
     UNANCHORED,
-    At,
-    Every,
+    DateTrigger,
+    IntervalTrigger,
     Rules,
     Trigger,
     read_trigger,
@@ -22,17 +22,17 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.limits import PLAN_INSTANTS, SINGLE_FIRINGS
-from duly.store.firing import fire_due
+from duly.store.due_schedules import fire_due
 from duly.store.ops import Prune
 from duly.store.protocol import ScheduleFilter
 from duly.store.schedule_ops import (
     BackfillSchedule,
-    Behind,
     Fired,
-    Put,
     PutSchedule,
+    PutScheduleResult,
     RunSchedule,
-    SetSchedule,
+    ScheduleBehind,
+    SetScheduleState,
 )
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
@@ -55,10 +55,12 @@ pytestmark = pytest.mark.pgbouncer
 
 MINUTE = 60 * SECOND
 DAY = DAY_SECONDS * SECOND
-MINUTELY = Every(MINUTE, UNANCHORED)
+MINUTELY = IntervalTrigger(MINUTE, UNANCHORED)
 
 
-def put(store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any) -> Put:
+def put(
+    store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any
+) -> PutScheduleResult:
     """Add a schedule or change it."""
     known = Rules.__dataclass_fields__
     rules = Rules(**{option: options.pop(option) for option in list(options) if option in known})
@@ -84,7 +86,7 @@ def fire(store: Any, limit: int = 100) -> Fired:
 
 def set_state(store: Any, state: str, name: str = "tidy") -> str | None:
     """Pause, resume or remove."""
-    return store.apply([SetSchedule(name, state, "ada", "why")])[0]
+    return store.apply([SetScheduleState(name, state, "ada", "why")])[0]
 
 
 def schedule(store: Any, name: str = "tidy") -> ScheduleRecord:
@@ -163,7 +165,7 @@ def test_a_due_instant_makes_one_run_and_one_row(store, worker, clock):
 
 
 def test_one_that_happens_once_ends_then(store, clock):
-    put(store, trigger=At(clock.now() + 5 * MINUTE))
+    put(store, trigger=DateTrigger(clock.now() + 5 * MINUTE))
     clock.advance(300)
 
     assert fire(store) == Fired(1, 1)
@@ -175,7 +177,7 @@ def test_one_that_happens_once_ends_then(store, clock):
 
 def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
     for n in range(7):
-        put(store, f"s{n}", At(clock.now() + n * SECOND))
+        put(store, f"s{n}", DateTrigger(clock.now() + n * SECOND))
     clock.advance(59)
 
     assert [fire(store, 3).runs for _ in range(4)] == [3, 3, 1, 0]
@@ -184,7 +186,7 @@ def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
 
 def test_schedules_are_listed_by_when_they_are_due_and_by_state(store, clock):
     for name, minutes in (("a", 9), ("b", 3), ("c", 6), ("d", 1)):
-        put(store, name, At(clock.now() + minutes * MINUTE))
+        put(store, name, DateTrigger(clock.now() + minutes * MINUTE))
     set_state(store, "paused", "d")
 
     assert [each.name for each in store.list_next_schedules(2)] == ["b", "c"]
@@ -211,7 +213,7 @@ def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_anoth
 
 
 def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clock):
-    put(store, trigger=Every(10 * MINUTE, UNANCHORED))
+    put(store, trigger=IntervalTrigger(10 * MINUTE, UNANCHORED))
     begin = clock.now()
     clock.advance(39 * 60)
 
@@ -345,7 +347,9 @@ def test_a_pause_is_in_the_ledger_and_ends_when_somebody_says_so(store, clock):
         (2, "skipped", "paused"),
         (3, "run", None),
     ]
-    acts = [(act.act, act.subject, act.actor, act.reason) for act in store.list_acts(None, 10)]
+    acts = [
+        (act.act, act.subject, act.actor, act.reason) for act in store.list_audit_entries(None, 10)
+    ]
     assert acts == [
         ("resume schedule", "schedule tidy", "ada", "why"),
         ("pause schedule", "schedule tidy", "ada", "why"),
@@ -384,14 +388,14 @@ def test_one_that_kept_failing_does_not_fire_because_it_is_changed(store, worker
 
 def test_what_changes_nothing_is_no_act(store, clock):
     put(store)
-    put(store, "past", At(clock.now()), overlap="allow")
+    put(store, "past", DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
     assert set_state(store, "active") == "active"
     assert [set_state(store, "paused") for _ in range(2)] == ["active", "paused"]
     assert [set_state(store, state, "past") for state in ("paused", "active")] == ["ended"] * 2
 
-    assert [act.act for act in store.list_acts(None, 10)] == ["pause schedule"]
+    assert [act.act for act in store.list_audit_entries(None, 10)] == ["pause schedule"]
 
 
 def test_what_waits_outlives_the_end_of_a_paused_schedule(store, worker, clock):
@@ -431,7 +435,7 @@ def test_the_same_again_changes_nothing(store, clock):
     before = schedule(store)
     clock.advance(30)
 
-    assert put(store) == Put("unchanged", "runtime", "here")
+    assert put(store) == PutScheduleResult("unchanged", "runtime", "here")
     assert schedule(store) == before
 
 
@@ -440,7 +444,7 @@ def test_a_new_time_begins_now_and_what_the_old_one_missed_is_accounted_for(stor
     begin = clock.now()
     clock.advance(150)
 
-    assert put(store, trigger=Every(10 * MINUTE, UNANCHORED)).what == "changed"
+    assert put(store, trigger=IntervalTrigger(10 * MINUTE, UNANCHORED)).what == "changed"
 
     assert ledger(store, begin) == [(1, "skipped", "missed"), (2, "run", None)]
     found = schedule(store)
@@ -498,17 +502,17 @@ def test_a_change_to_one_that_is_over_ends_it_unless_something_waits(
 def test_who_may_change_what(store, clock):
     put(store, source="code", place="shop.py:3")
 
-    assert put(store, source="runtime") == Put("refused", "code", "shop.py:3")
+    assert put(store, source="runtime") == PutScheduleResult("refused", "code", "shop.py:3")
     assert put(store, source="code", on_duplicate="keep").what == "kept"
     assert put(store, source="code", on_duplicate="error").what == "refused"
     assert schedule(store).place == "shop.py:3"
 
 
 def test_one_that_has_ended_can_be_asked_for_again(store, clock):
-    put(store, trigger=At(clock.now()), overlap="allow")
+    put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
-    later = At(clock.now() + MINUTE)
+    later = DateTrigger(clock.now() + MINUTE)
     assert put(store, trigger=later, overlap="allow", on_duplicate="error").what == "changed"
     clock.advance(60)
 
@@ -550,7 +554,7 @@ def test_eight_who_add_the_same_schedule_at_once_add_one(store, open_another):
 
     assert answers == ["created"] + ["unchanged"] * 7
     trigger = read_trigger(schedule(store).trigger)
-    assert isinstance(trigger, Every)
+    assert isinstance(trigger, IntervalTrigger)
     assert schedule(store).next_at == trigger.anchor + MINUTE
 
 
@@ -639,13 +643,13 @@ def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkey
         answers.append(set_state(store, "paused"))
         work.append(len(made))
 
-    assert [isinstance(each, Behind) for each in answers] == [True, True, False]
+    assert [isinstance(each, ScheduleBehind) for each in answers] == [True, True, False]
     assert max(work) <= PLAN_INSTANTS + 3
     rows = firings(store)
     assert sum(f.row for f in rows) == 2 * PLAN_INSTANTS + 500
     assert len(rows) <= SINGLE_FIRINGS + 4
     assert rows[-1].outcome == "run"
-    assert len(store.list_acts(None, 10)) == 1
+    assert len(store.list_audit_entries(None, 10)) == 1
     assert schedule(store).state == "paused"
 
 
@@ -693,7 +697,7 @@ def test_a_schedule_that_cannot_be_planned_keeps_no_other_from_firing(store, clo
 
 def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_another):
     """On PostgreSQL a statement that waits for a lock would see everything else as it was."""
-    put(store, trigger=Every(SECOND, UNANCHORED))
+    put(store, trigger=IntervalTrigger(SECOND, UNANCHORED))
     clock.advance(1)
     other = open_another()
     is_firing, goes_on = threading.Event(), threading.Event()
@@ -769,9 +773,9 @@ def test_runs_expire_as_the_task_says(store, worker, clock):
 
 
 def test_one_that_has_ended_is_no_reason_to_keep_it(store, clock):
-    put(store, trigger=At(clock.now()), overlap="allow")
+    put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
-    later = At(clock.now() + MINUTE)
+    later = DateTrigger(clock.now() + MINUTE)
     assert put(store, trigger=later, overlap="allow", on_duplicate="keep").what == "changed"
     assert schedule(store).state == "active"

@@ -6,9 +6,9 @@ import pytest
 
 from duly.errors import SchemaMismatch
 from duly.store import migrator
-from duly.store.opening import open_store
-from duly.store.schema import Migration
-from tests.store.conformance.opening import opened_tables, package_of
+from duly.store.schema import SchemaMigration
+from duly.store.store_factory import open_store
+from tests.store.conformance.stores import opened_tables, package_of
 from tests.store.conformance.verbs import at_once, enqueue_one, listed_ids
 
 STEP = "CREATE TABLE duly_probe (id integer);"
@@ -38,7 +38,7 @@ def newer_code(store_url, monkeypatch):
 
 def add_migration(store_url, monkeypatch, name, sql):
     steps = migrator.migrations(package_of(store_url))
-    one_more = Migration(steps[-1].version + 1, name, sql)
+    one_more = SchemaMigration(steps[-1].version + 1, name, sql)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*steps, one_more])
 
 

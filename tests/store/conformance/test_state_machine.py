@@ -42,9 +42,9 @@ from duly.store.ops import (
     Prune,
     Recover,
     RecoverOrphans,
-    Redrive,
     RegisterWorker,
     ResetKey,
+    RetryRun,
     SetProgress,
     Settle,
     Settled,
@@ -52,15 +52,7 @@ from duly.store.ops import (
     Want,
 )
 from duly.store.protocol import RunFilter
-from tests.store.conformance.verbs import (
-    ACTOR,
-    BOOM,
-    OTHER_TASK,
-    TASK,
-    TASKS,
-    lost,
-    unstarted,
-)
+from tests.store.conformance.verbs import ACTOR, BOOM, OTHER_TASK, TASK, TASKS, lost, unstarted
 from tests.store.model import ModelStore, Run
 
 pytestmark = pytest.mark.pgbouncer
@@ -397,7 +389,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._ended())
     @rule(number=NUMBERS)
     def redrive_what_ended(self, number):
-        op = Redrive(_pick(self._ended(), number), ACTOR)
+        op = RetryRun(_pick(self._ended(), number), ACTOR)
 
         assert self.store.apply([op]) == [self.model.redrive(op)]
 
@@ -411,7 +403,7 @@ class StoreMachine(RuleBasedStateMachine):
         arguments=st.sampled_from([None, '[[],{"edited":true}]']),
     )
     def redrive(self, run_id, seconds, generation, arguments):
-        op = Redrive(
+        op = RetryRun(
             run_id,
             ACTOR,
             delay=seconds * MICROSECONDS,

@@ -6,7 +6,7 @@ import pytest
 
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import Redrive, Redriven, Settle, Settled
+from duly.store.ops import RetriedRun, RetryRun, Settle, Settled
 from duly.store.step_ops import (
     BeginStep,
     EndStep,
@@ -318,7 +318,7 @@ def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanish
 
     refused = redrive(store, held.run_id, from_step="inner")
 
-    assert refused == Redriven(done=False, state="interrupted", unresolved=("outer",))
+    assert refused == RetriedRun(done=False, state="interrupted", unresolved=("outer",))
     known = {(name, done) for name, _, done, _ in steps(store, held.run_id)}
     assert known == {("outer", False), ("inner", True)}
 
@@ -346,7 +346,7 @@ def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
     if is_refused:
         assert (answer.state, answer.unresolved) == (verdict.state, ("outer",))
         assert (store.get_run(held.run_id), store.list_attempts(held.run_id)) == before
-        assert list(store.list_acts(held.run_id, 10)) == []
+        assert list(store.list_audit_entries(held.run_id, 10)) == []
         store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=False)])
         assert redrive(store, held.run_id).done
     assert store.get_run(held.run_id).state == "queued"
@@ -359,7 +359,7 @@ def test_a_refused_redrive_leaves_its_neighbours_in_one_transaction_alone(store,
     succeed(store, other)
 
     ids = held.run_id, other.run_id, held.run_id
-    answers = store.apply([Redrive(run_id, "me", fresh_effects=True) for run_id in ids])
+    answers = store.apply([RetryRun(run_id, "me", fresh_effects=True) for run_id in ids])
 
     assert [answer.done for answer in answers] == [False, True, False]
     assert [store.get_run(run_id).state for run_id in ids[:2]] == ["interrupted", "queued"]

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from duly.carrier import Message
+from duly.carrier import CarrierMessage
 from duly.clock import MICROSECONDS, new_id
 from duly.core.outcome import ErrorText, Lost
-from duly.core.record import Claim, HeldRun, RunRecord
+from duly.core.record import Claim, ClaimedRun, RunRecord
 from duly.core.states import State
-from duly.core.verdict import UNKNOWN_POLICY, Finish, Requeue, Standing, decide, describe
-from duly.store.carry_ops import ClaimCarried, HandOver
+from duly.core.verdict import UNKNOWN_POLICY, AttemptState, Finish, Requeue, decide, describe
+from duly.store.carrier_ops import ClaimCarried, HandOver
 from duly.store.ops import (
     Accepted,
     Cancel,
@@ -22,9 +22,9 @@ from duly.store.ops import (
     Key,
     PauseQueue,
     Recover,
-    Redrive,
-    Redriven,
     RegisterWorker,
+    RetriedRun,
+    RetryRun,
     Settle,
     Settled,
     Tick,
@@ -232,17 +232,17 @@ def enqueue_and_fail(store: Any, *, error: ErrorText = BOOM, **options: Any) -> 
 # -- recovery and upkeep --
 
 
-def lost(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
+def lost(run: ClaimedRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
     """Judge a dead worker's run as recovery does: its body had started and was alone."""
     return _judged(run, Lost(started=True, charged=True))
 
 
-def crashed(_run: HeldRun) -> tuple[str, Finish, None]:
+def crashed(_run: ClaimedRun) -> tuple[str, Finish, None]:
     """Judge a dead worker's run as one that crashed too often."""
     return "lost", Finish(State.FAILED, "crashed"), None
 
 
-def unstarted(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
+def unstarted(run: ClaimedRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
     """Judge a dead worker's run whose body had not started."""
     return _judged(run, Lost(started=False, charged=False))
 
@@ -250,7 +250,7 @@ def unstarted(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
 def recover(
     store: Any,
     worker: str = WORKER,
-    judge: Callable[[HeldRun], Any] = lost,
+    judge: Callable[[ClaimedRun], Any] = lost,
     *,
     stopped: bool = False,
 ) -> list[str]:
@@ -266,13 +266,15 @@ def tick(store: Any, limit: int = 1000) -> Ticked:
 # -- carrying --
 
 
-def hand_over(store: Any, *tasks: str, limit: int = 10, most: int | None = None) -> list[Message]:
+def hand_over(
+    store: Any, *tasks: str, limit: int = 10, most: int | None = None
+) -> list[CarrierMessage]:
     """Mark runs of these tasks, or of the usual one, as handed over; return their messages."""
     op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit, most=most)
     return store.apply([op])[0].messages
 
 
-def take(store: Any, message: Message, worker: str = WORKER) -> Claim | None:
+def take(store: Any, message: CarrierMessage, worker: str = WORKER) -> Claim | None:
     """Claim what a message is about, if it is to be had."""
     return store.apply([ClaimCarried(worker, message.run_id, message.claim_number)])[0]
 
@@ -285,9 +287,9 @@ def cancel(store: Any, run_id: str, reason: str = "") -> str | None:
     return store.apply([Cancel(run_id, ACTOR, reason)])[0]
 
 
-def redrive(store: Any, run_id: str, **options: Any) -> Redriven:
+def redrive(store: Any, run_id: str, **options: Any) -> RetriedRun:
     """Queue a final run again."""
-    return store.apply([Redrive(run_id, ACTOR, **options)])[0]
+    return store.apply([RetryRun(run_id, ACTOR, **options)])[0]
 
 
 def pausing(queue: str) -> PauseQueue:
@@ -375,7 +377,7 @@ def commit_held_up(store: Any, worker: str) -> Iterator[None]:
     """Keep a commit under way, by the recovery of a worker that holds a run, for a block."""
     under_way, go_on = threading.Event(), threading.Event()
 
-    def judge(run: HeldRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
+    def judge(run: ClaimedRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
         under_way.set()
         assert go_on.wait(TIMEOUT)
         return lost(run)
@@ -390,8 +392,8 @@ def commit_held_up(store: Any, worker: str) -> Iterator[None]:
         thread.join()
 
 
-def _judged(run: HeldRun, outcome: Lost) -> tuple[str, Finish | Requeue, ErrorText | None]:
-    standing = Standing(
+def _judged(run: ClaimedRun, outcome: Lost) -> tuple[str, Finish | Requeue, ErrorText | None]:
+    standing = AttemptState(
         run.attempt,
         run.retries_used,
         run.crashes,

@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from duly.store.opening import open_store, sqlite_path
-from tests.store.conformance.opening import opened_tables
+from duly.store.store_factory import open_store, sqlite_path
+from tests.store.conformance.stores import opened_tables
 
 
 @pytest.fixture

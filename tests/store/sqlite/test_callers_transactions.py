@@ -9,14 +9,7 @@ from contextlib import closing
 import pytest
 
 from duly.store.step_ops import SendEvent
-from tests.store.conformance.verbs import (
-    OTHER_TASK,
-    TASK,
-    enqueue_one,
-    key,
-    listed_ids,
-    order,
-)
+from tests.store.conformance.verbs import OTHER_TASK, TASK, enqueue_one, key, listed_ids, order
 from tests.store.sqlite.verbs import BOTH_JOURNALS
 
 pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
@@ -46,7 +39,7 @@ def connection(path):
 
 
 def test_a_write_between_two_statements_of_an_enqueue_does_not_refuse_it(store, connection):
-    dialogue = store.enqueue_elsewhere(order(key=key("order 17")), hint=False)
+    dialogue = store.enqueue_on_connection(order(key=key("order 17")), hint=False)
 
     accepted = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
     connection.execute("COMMIT")
@@ -55,7 +48,7 @@ def test_a_write_between_two_statements_of_an_enqueue_does_not_refuse_it(store, 
 
 
 def test_a_write_between_two_statements_of_an_event_does_not_refuse_it(store, connection):
-    dialogue = store.send_elsewhere(SendEvent("paid", "null"), hint=False)
+    dialogue = store.send_on_connection(SendEvent("paid", "null"), hint=False)
 
     is_new = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
     connection.execute("COMMIT")
@@ -73,7 +66,7 @@ def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_
             taken.append(enqueue_one(store, task=OTHER_TASK, key="k"))
 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        answer = converse(connection, store.enqueue_elsewhere(wanted, hint=False), before=take)
+        answer = converse(connection, store.enqueue_on_connection(wanted, hint=False), before=take)
 
     assert answer == (taken[0], False, False)
     assert store.get_run(wanted.run_id) is None

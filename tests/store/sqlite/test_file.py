@@ -16,19 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from duly.core.states import Lane
-from duly.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    WouldBlockItself,
-)
-from duly.store.opening import open_store
+from duly.core.states import SlotKind
+from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, WouldBlockItself
 from duly.store.ops import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
-from duly.store.sqlite.inspect import SQL as INSPECT
+from duly.store.sqlite.inspector import SQL as INSPECT
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     claim,
     enqueue_and_claim,
@@ -106,7 +100,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
 OPEN_WITHOUT_PRIVILEGES = """
 import os, sys
 from duly.errors import DulyError
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 import duly.store.sqlite.store
 
 if os.geteuid() == 0:
@@ -373,7 +367,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables)
 
 
 def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blocking(store):
-    section = store.section()
+    section = store.task_transaction()
     section.connection.execute("SELECT 1")
 
     with pytest.raises(WouldBlockItself):
@@ -441,7 +435,7 @@ def test_a_lock_of_another_process_is_waited_for(store, path):
 
 
 def open_section(store) -> None:
-    store.section().connection.execute("SELECT 1")
+    store.task_transaction().connection.execute("SELECT 1")
 
 
 def test_settling_many_takes_few_statements(store):
@@ -489,7 +483,7 @@ def test_a_store_that_cannot_be_written_any_more_says_so(store):
         enqueue_one(store)
 
 
-@pytest.mark.parametrize("lane", [Lane.THREAD, Lane.CARRIED])
+@pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.CARRIED])
 def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path, lane):
     with open_at(tmp_path / "duly.db") as store:
         enqueue_many(store, 5, lane=lane)

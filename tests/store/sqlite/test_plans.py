@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from duly.core.limiting import Limits, limited
-from duly.store.opening import open_store
+from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.store.ops import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
 from duly.store.statements import load
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     LANE,
     TASK,
@@ -42,8 +42,8 @@ def test_a_settle_does_not_walk_the_history(connection, name):
 
 
 def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_ended(tmp_path):
-    lane = limited(LANE, TASK)
-    op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, "", Limits({TASK: 2}))
+    lane = limited_lane(LANE, TASK)
+    op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, "", ClaimLimits({TASK: 2}))
     with open_at(tmp_path / "duly.db") as store:
         register(store)
         enqueue_many(store, 5, lane=lane)

@@ -16,7 +16,7 @@ import pytest
 
 from duly import faultpoints
 from duly.store.protocol import RunFilter
-from duly.store.sqlite import process as process_module
+from duly.store.sqlite import process_resources as process_module
 from tests.integrations.proving import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -30,14 +30,7 @@ from tests.store.conformance.verbs import (
     register,
     state_of,
 )
-from tests.store.sqlite.verbs import (
-    BOTH_JOURNALS,
-    TIMEOUT,
-    closing_life,
-    open_at,
-    running,
-    tell,
-)
+from tests.store.sqlite.verbs import BOTH_JOURNALS, TIMEOUT, closing_life, open_at, running, tell
 
 pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
 
@@ -46,7 +39,7 @@ pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.process]
 
 WRITE_WITHOUT_PAUSE = """
 import sys, threading
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import order
 
 store = open_store(sys.argv[1])
@@ -82,7 +75,7 @@ def test_processes_that_write_without_pause_do_not_starve_another(store, store_u
             begin = time.monotonic()
             enqueue_one(store)
             enqueued = time.monotonic()
-            alive = store.pulse().beat([WORKER])
+            alive = store.heartbeats().beat([WORKER])
             beats.append(time.monotonic() - enqueued)
             waits.append(enqueued - begin)
             assert alive == {WORKER}
@@ -111,7 +104,7 @@ STRIKE = """
 import json, sys
 from duly import faultpoints
 from duly.core.record import Claim
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER, another_try, claim, failure, order, recover, success
@@ -202,7 +195,7 @@ def assert_each_run_is_in_one_place(tables):
 
 FORK_AND_CLOSE_FIRST = """
 import os, sys
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_one
 
 stores = [open_store(sys.argv[1]), open_store(sys.argv[1])]
@@ -240,11 +233,11 @@ def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
 FORK_IN_A_TRANSACTION = """
 import os, sys
 from duly.errors import StoreError
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_one, listed_ids
 
 store = open_store(sys.argv[1])
-section = store.section()
+section = store.task_transaction()
 section.connection.execute("CREATE TABLE half (id)")
 if os.fork() == 0:
     try:
@@ -270,10 +263,10 @@ def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, 
 
 FORK_AND_BE_KILLED = """
 import os, signal, sys, time
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 
 store = open_store(sys.argv[1])
-section = store.section()
+section = store.task_transaction()
 section.connection.execute("CREATE TABLE half (id)")
 child = os.fork()
 if child == 0:
@@ -316,8 +309,8 @@ def test_a_fork_that_does_not_wait_for_a_reader_leaves_it_its_lock(store, monkey
     process = store._here()
     monkeypatch.setattr(process_module, "FORK_SECONDS", 0.01)
     with process.reading:
-        process.hold_still()
-        process.go_on()
+        process.quiesce()
+        process.resume()
 
         assert process.reading.locked()
     assert process.lock.is_free()

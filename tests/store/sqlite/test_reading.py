@@ -11,9 +11,9 @@ import pytest
 
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow
-from duly.store.bounded import within
 from duly.store.protocol import RunFilter
-from duly.store.sqlite.inspect import SQL, _filter
+from duly.store.read_deadline import limit_read_time
+from duly.store.sqlite.inspector import SQL, _filter
 from tests.store.conformance.verbs import (
     enqueue_and_fail,
     enqueue_and_succeed,
@@ -122,7 +122,7 @@ def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         began = monotonic()
-        with within(0.2), pytest.raises(ReadTooSlow):
+        with limit_read_time(0.2), pytest.raises(ReadTooSlow):
             store.get_run(run_id)
         assert monotonic() - began < 5
         other.execute("ROLLBACK")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from duly.errors import StoreRefused
-from duly.runtime.slots import Slots
-from duly.store.opening import open_store, runtime_folder
-from duly.store.sqlite import process
-from duly.store.sqlite.liveness import life_path
+from duly.store.sqlite import process_resources
+from duly.store.sqlite.heartbeats import heartbeat_file_path
+from duly.store.store_factory import open_store, runtime_folder
+from duly.worker.start_marks import StartMarks
 from tests.store.conformance.verbs import enqueue_one
 from tests.store.sqlite.verbs import closing_life, open_at
 
@@ -94,13 +94,13 @@ def test_a_strangers_file_is_refused_before_a_database_is_created(shared, suffix
 @as_root
 def test_a_file_planted_while_the_database_is_opened_is_refused(shared, monkeypatch):
     make_store(shared / "duly.db")
-    connect = process.connect
+    connect = process_resources.connect
 
     def connect_late(path, **options):
         plant(shared / "duly.db-journal")
         return connect(path, **options)
 
-    monkeypatch.setattr(process, "connect", connect_late)
+    monkeypatch.setattr(process_resources, "connect", connect_late)
 
     with pytest.raises(StoreRefused, match=r"-journal belongs to user"):
         open_store(f"sqlite:///{shared / 'duly.db'}")
@@ -193,13 +193,13 @@ def test_a_link_in_the_place_of_a_life_file_is_not_followed(tmp_path):
         store.folder.mkdir()
         precious = tmp_path / "precious"
         precious.write_bytes(b"x" * 64)
-        life_path(store.folder, "ann").symlink_to(precious)
+        heartbeat_file_path(store.folder, "ann").symlink_to(precious)
 
         with pytest.raises(StoreRefused, match="symbolic link"):
             store.live("ann")
-        pulse = store.pulse()
+        pulse = store.heartbeats()
         assert pulse.beat(["ann"]) == set()
-        assert pulse.condemn("ann", 0) is True
+        assert pulse.refuse_beats("ann", 0) is True
 
     assert precious.read_bytes() == b"x" * 64
 
@@ -211,7 +211,7 @@ def test_a_link_in_the_place_of_a_slots_file_is_not_followed(tmp_path, create):
     (tmp_path / "ann.slots").symlink_to(precious)
 
     with pytest.raises(OSError, match=r"ann\.slots"):
-        Slots(tmp_path / "ann.slots", create=create)
+        StartMarks(tmp_path / "ann.slots", create=create)
 
     assert precious.read_bytes() == b"x" * 640
 

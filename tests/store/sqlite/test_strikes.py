@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from duly.store.sqlite import connection, enqueue, patience
+from duly.store.sqlite import busy_timeout, connection, enqueue
 from duly.store.sqlite import store as sqlite_store
 from tests.store.conformance.verbs import order
 from tests.store.sqlite.verbs import BOTH_JOURNALS
@@ -14,7 +14,7 @@ from tests.striking import Strike
 
 pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 
-FILES = tuple(str(module.__file__) for module in (connection, enqueue, patience, sqlite_store))
+FILES = tuple(str(module.__file__) for module in (connection, enqueue, busy_timeout, sqlite_store))
 
 
 @pytest.mark.parametrize("writes", [1, 2], ids=["one enqueue", "a transaction"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.store.opening import open_store
+from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import WORKER
 
 REPOSITORY = Path(__file__).parents[3]

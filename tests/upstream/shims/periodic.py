@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from aliases import Alias
-from django.db import IntegrityError, models
+from django.db import IntegrityError, connection
 
 OURS = "duly.integrations.django"
 DUMMY_BACKEND_PATH = "django.tasks.backends.dummy.DummyBackend"
+_MOVE = "UPDATE duly_schedules SET next_at = %s, look_at = %s WHERE name = %s"
 
 
 class Rows(list):
@@ -99,10 +100,10 @@ class ScheduledTask:
     def refresh_from_db(self):
         """Read all of it from duly's tables."""
         row = importlib.import_module(f"{OURS}.models").Schedule.objects.get(name=self.name)
-        app = importlib.import_module(f"{OURS}.desk").app_of("default", row.task)
+        app = importlib.import_module(f"{OURS}.project").app_of("default", row.task)
         trigger = importlib.import_module("duly.core.schedule").read_trigger(row.trigger)
         args, kwargs = app.registry.get(row.task).codec.decode(row.arguments)
-        fired = app.schedules.firings(self.name)
+        fired = [firing for firing in app.schedules.firings(self.name) if firing.run_id]
         self.task_path, _, backend = row.task.partition("@")
         self.__dict__.update(
             cron_expression=trigger.with_seconds_last, timezone=trigger.zone,
@@ -122,11 +123,13 @@ class ScheduledTask:
         if self._is_new:
             self._add(model)
         else:
-            app = importlib.import_module(f"{OURS}.desk").app_of("default", self.task_path)
+            app = importlib.import_module(f"{OURS}.project").app_of("default", self.task_path)
         (app.schedules.resume if asked[0] else app.schedules.pause)(self.name)
         if asked[1] is not None:
+            # As if its instant had come, or were further off. duly itself fires it.
             due = int(asked[1].timestamp() * 1_000_000)
-            models.QuerySet(model).filter(name=self.name).update(next_at=due)
+            with connection.cursor() as cursor:
+                cursor.execute(_MOVE, [due, due, self.name])
         self._is_new = False
         self.refresh_from_db()
 
@@ -141,12 +144,13 @@ class ScheduledTask:
             task, self.cron_expression, self.name, self.timezone, self.args, self.kwargs,
             self.queue_name, self.priority, self.backend,
         )  # fmt: skip
-        scheduled = importlib.import_module(f"{OURS}.scheduled")
-        app, definition = scheduled.known_to_duly(entry.chosen())
+        scheduled = importlib.import_module(f"{OURS}.code_schedules")
+        app, definition = scheduled.register_task(entry.chosen())
         fired = replace(definition, queue=self.queue_name, priority=self.priority)
         app.schedules.add(
             self.name, scheduled.EngineTask(app, fired), cron=self.cron_expression,
             tz=self.timezone, seconds_field="last", args=self.args, kwargs=self.kwargs,
+            overlap="allow",
         )  # fmt: skip
 
 
@@ -171,7 +175,7 @@ Alias(
         "": (OURS,),
         "admin": (f"{OURS}.admin",),
         "apps": (f"{OURS}.apps",),
-        "compat": ("periodic", f"{OURS}.compat"),
+        "compat": ("periodic", f"{OURS}.tasks_api"),
         "conf": (f"{OURS}.periodic",),
         "cron": (f"{OURS}.periodic",),
         "enqueue": (),

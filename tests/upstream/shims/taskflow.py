@@ -1,4 +1,4 @@
-"""fastapi-taskflow 0.12 as `duly.integrations.taskflow`; a pytest plugin.
+"""fastapi-taskflow 0.12 as `duly.compat.fastapi_taskflow`; a pytest plugin.
 
 Its tests add tasks to managers that have not started, add functions that nothing decorated, and
 call its innermost function `execute_task`. The shims below start a manager, decorate a function and
@@ -15,11 +15,11 @@ import pytest
 from aliases import Alias
 from anyio.from_thread import start_blocking_portal
 
-import duly.integrations.taskflow as ours
+import duly.compat.fastapi_taskflow as ours
 from duly import Duly
 from duly.errors import RunFailed
 
-OURS = "duly.integrations.taskflow"
+OURS = "duly.compat.fastapi_taskflow"
 NOT_SHIMMED = {"test_unregistered_func_still_works", "test_unregistered_func_returns_none"}
 """Tests of what becomes of functions that nothing decorated: a shim would hide the difference."""
 
@@ -62,7 +62,7 @@ class TaskManager(ours.TaskManager):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.registry = Registry(self._definer)
+        self.registry = Registry(self._registrar)
 
     def add(self, function, args, kwargs, wish):
         """Decorate the function and start, if a test left that out."""

@@ -82,7 +82,7 @@ Alias(
     {
         "": ("tasks_db",),
         "admin": (),
-        "compat": (f"{OURS}.compat",),
+        "compat": (f"{OURS}.tasks_api",),
         "management": (),
         "management.commands": (),
         "management.commands.prune_db_task_results": (),

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 
-class Shown(NamedTuple):
+class PageContent(NamedTuple):
     """A template and what it is filled with."""
 
     template: str
@@ -11,11 +11,11 @@ class Shown(NamedTuple):
     status: int = 200
 
 
-class Elsewhere(NamedTuple):
+class PageRedirect(NamedTuple):
     """Another page of ours, by its path below the dashboard."""
 
     path: str
 
 
-class NothingHere(Exception):
+class PageNotFound(Exception):
     """There is no such thing; the message says what to do next."""

@@ -4,23 +4,23 @@ import re
 
 from starlette.requests import Request
 
-from duly.dashboard.desk import Desk
-from duly.dashboard.pages import Shown
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.pages import PageContent
 from duly.limits import PAGE_DEFAULT
 
 _PAGES = {"": "runs", "bulk ": "bulk"}
 _ID = re.compile(r"(|bulk )([0-9a-f]{8}-[0-9a-f-]{27})")
 
 
-def audit(desk: Desk, request: Request) -> Shown:
+def audit(desk: ApplicationView, request: Request) -> PageContent:
     """List what operators did, newest first."""
     given = request.query_params.get("before", "")
     before = int(given) if given.isdecimal() and len(given) < 18 else None  # noqa: PLR2004 - bigint
     subject = request.query_params.get("subject") or None
     if subject is not None and "\0" in subject:
         subject = None
-    acts = desk.store.list_acts(subject, PAGE_DEFAULT, before)
-    return Shown(
+    acts = desk.store.list_audit_entries(subject, PAGE_DEFAULT, before)
+    return PageContent(
         "audit.html",
         {
             "now": desk.store.now(),

@@ -2,10 +2,10 @@
 
 from starlette.requests import Request
 
-from duly.core.record import DeadGroup
-from duly.dashboard import searching
-from duly.dashboard.desk import Desk
-from duly.dashboard.pages import Elsewhere, NothingHere, Shown
+from duly.core.record import DeadLetterGroup
+from duly.dashboard import search_query
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.store.protocol import Inspector, RunFilter
 
@@ -13,33 +13,33 @@ _HOUR = 3_600_000_000
 WINDOWS = {"1h": _HOUR, "24h": 24 * _HOUR, "7d": 168 * _HOUR, "all": None}
 
 
-def dead(desk: Desk, request: Request) -> Shown:
+def dead(desk: ApplicationView, request: Request) -> PageContent:
     """List the groups."""
     now = desk.store.now()
     window = window_of(request)
     which = RunFilter(since=since_of(window, now), limit=PAGE_DEFAULT)
     groups = desk.store.list_dead_groups(which)
-    return Shown(
+    return PageContent(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
     )
 
 
-def with_count(shown: Shown | Elsewhere, store: Inspector) -> Shown | Elsewhere:
+def with_count(shown: PageContent | PageRedirect, store: Inspector) -> PageContent | PageRedirect:
     """Add how many dead letters wait, which the navigation of every page shows."""
-    if isinstance(shown, Elsewhere):
+    if isinstance(shown, PageRedirect):
         return shown
     return shown._replace(context={"dead": store.count_dead()} | shown.context)
 
 
-def group(desk: Desk, request: Request) -> Shown:
+def group(desk: ApplicationView, request: Request) -> PageContent:
     """List the runs of one group."""
     now = desk.store.now()
     which = group_filter(request, now)
     page = desk.store.list_runs(which._replace(limit=PAGE_DEFAULT))
     if not page and which.before is None:
-        raise NothingHere("There is no dead letter in this group any more; all were seen to.")
+        raise PageNotFound("There is no dead letter in this group any more; all were seen to.")
     found = group_of(desk, which)
-    return Shown(
+    return PageContent(
         "group.html",
         {
             "now": now,
@@ -49,14 +49,14 @@ def group(desk: Desk, request: Request) -> Shown:
             "group": found,
             "window": window_of(request),
             "sample": page[0] if page else None,
-            "runs": desk.listed(page),
+            "runs": desk.list_rows(page),
             "following": page[-1].id if len(page) == PAGE_DEFAULT else None,
             "cursor": which.before,
         },
     )
 
 
-def group_of(desk: Desk, which: RunFilter) -> DeadGroup | None:
+def group_of(desk: ApplicationView, which: RunFilter) -> DeadLetterGroup | None:
     """Return a group with its number; None if nothing is left of it."""
     groups = desk.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
     return next((one for one in groups if one.fingerprint == which.fingerprint), None)
@@ -74,7 +74,7 @@ def since_of(window: str, now: int) -> int | None:
     return None if ago is None else now - ago
 
 
-def chosen(request: Request, now: int) -> RunFilter:
+def selection_of(request: Request, now: int) -> RunFilter:
     """Return which dead letters an address is about: one group, or all of its window."""
     which = group_filter(request, now)
     return which if which.task else which._replace(task=None, fingerprint=None)
@@ -84,9 +84,9 @@ def group_filter(request: Request, now: int) -> RunFilter:
     """Return which dead letters an address is about."""
     parameters = request.query_params
     task, fingerprint = parameters.get("task", ""), parameters.get("fingerprint", "")
-    cursor = searching.read("", 0, cursor=parameters.get("before")).which.before
+    cursor = search_query.read("", 0, cursor=parameters.get("before")).which.before
     if "\0" in task + fingerprint:
-        raise NothingHere("There is no such group of dead letters.")
+        raise PageNotFound("There is no such group of dead letters.")
     return RunFilter(
         states=("failed", "interrupted"),
         task=task,

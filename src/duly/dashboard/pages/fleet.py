@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 
-from duly.core.record import EndsOf, QueueRecord, RunRecord
+from duly.core.record import FinishedRunsByTask, QueueRecord, RunRecord
 from duly.core.served_queues import ServedQueues
-from duly.dashboard.desk import Desk
-from duly.dashboard.figures import Figures, figures
-from duly.dashboard.pages import Shown
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.pages import PageContent
+from duly.dashboard.stats import RunStats, run_stats
 from duly.limits import PAGE
 from duly.store.protocol import RunFilter
 
 _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR
-_ORDERS: dict[str, Callable[[Figures], float]] = {
+_ORDERS: dict[str, Callable[[RunStats], float]] = {
     "busiest": lambda found: found.runs,
     "slowest": lambda found: found.p95 or 0,
     "failing most": lambda found: found.failed / found.runs if found.runs else 0,
@@ -25,11 +25,11 @@ _KEPT_IN_VIEW = _HOUR
 """For how long workers that are gone are listed."""
 
 
-def queues(desk: Desk, _request: Request) -> Shown:
+def queues(desk: ApplicationView, _request: Request) -> PageContent:
     """List queues, with how long runs waited in them."""
     store = desk.store
     now = store.now()
-    ends: dict[str, list[EndsOf]] = {}
+    ends: dict[str, list[FinishedRunsByTask]] = {}
     for row in store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.queue, []).append(row)
     oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
@@ -42,16 +42,16 @@ def queues(desk: Desk, _request: Request) -> Shown:
     rows = [
         (
             live.get(name, QueueRecord(name, paused=False, ready=0, waiting=0, running=0)),
-            figures(ends.get(name, [])),
+            run_stats(ends.get(name, [])),
             oldest.get(name),
             lately.get(name, 0) / _HOUR,
         )
         for name in names
     ]
-    return Shown("queues.html", {"now": now, "rows": rows})
+    return PageContent("queues.html", {"now": now, "rows": rows})
 
 
-def workers(desk: Desk, _request: Request) -> Shown:
+def workers(desk: ApplicationView, _request: Request) -> PageContent:
     """List workers and what they run now."""
     store = desk.store
     now = store.now()
@@ -69,15 +69,15 @@ def workers(desk: Desk, _request: Request) -> Shown:
         for worker in store.list_workers()
         if not worker.has_ended or now - (worker.stopped_at or now) < _KEPT_IN_VIEW
     ]
-    return Shown("workers.html", {"now": now, "workers": listed})
+    return PageContent("workers.html", {"now": now, "workers": listed})
 
 
-def tasks(desk: Desk, request: Request) -> Shown:
+def tasks(desk: ApplicationView, request: Request) -> PageContent:
     """List tasks, with how long they take and how often they fail."""
     order = request.query_params.get("order", "busiest")
     order = order if order in _ORDERS else "busiest"
     now = desk.store.now()
-    ends: dict[str, list[EndsOf]] = {}
+    ends: dict[str, list[FinishedRunsByTask]] = {}
     for row in desk.store.count_ends_of_tasks(now - _DAY):
         ends.setdefault(row.task, []).append(row)
     retried: Counter[str] = Counter()
@@ -94,7 +94,7 @@ def tasks(desk: Desk, request: Request) -> Shown:
     rows = [
         (
             name,
-            figures(ends.get(name, [])),
+            run_stats(ends.get(name, [])),
             desk.tasks.find(name),
             name in registered,
             retried[name],
@@ -102,4 +102,6 @@ def tasks(desk: Desk, request: Request) -> Shown:
         for name in sorted(names | registered | set(ends) | set(retried))
     ]
     rows.sort(key=lambda row: (-_ORDERS[order](row[1]), row[0]))
-    return Shown("tasks.html", {"now": now, "rows": rows, "order": order, "orders": list(_ORDERS)})
+    return PageContent(
+        "tasks.html", {"now": now, "rows": rows, "order": order, "orders": list(_ORDERS)}
+    )

@@ -2,12 +2,12 @@
 
 from starlette.requests import Request
 
-from duly.core.record import EndsOf, ReadyRun, RunRecord
-from duly.core.stranded import stranded
-from duly.dashboard.desk import Desk
-from duly.dashboard.drawing import WINDOWS, chart
-from duly.dashboard.figures import Seen, figures, judge
-from duly.dashboard.pages import Shown
+from duly.core.record import FinishedRunsByTask, ReadyRun, RunRecord
+from duly.core.stranded_runs import find_stranded_runs
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.charts import WINDOWS, chart
+from duly.dashboard.pages import PageContent
+from duly.dashboard.stats import HealthInputs, run_stats, summarize_health
 from duly.limits import PAGE
 from duly.store.protocol import ScheduleFilter
 
@@ -17,7 +17,7 @@ DEPLOYMENT = "deployment"
 """The subject of the acts that mark deployments."""
 
 
-def overview(desk: Desk, request: Request) -> Shown:
+def overview(desk: ApplicationView, request: Request) -> PageContent:
     """Show how things stand."""
     store = desk.store
     now = store.now()
@@ -27,13 +27,13 @@ def overview(desk: Desk, request: Request) -> Shown:
     ends = store.count_ends(now - whole, step)
     last_hour = store.count_ends(now - _HOUR, _HOUR)
     rows = _rows(desk, now - whole)
-    tasks = {task: figures(found) for task, found in rows.items()}
+    tasks = {task: run_stats(found) for task, found in rows.items()}
     oldest = sorted(store.list_oldest_ready(), key=lambda run: run.due_at)
     due = store.list_next_schedules(PAGE)
     paused = store.list_schedules(ScheduleFilter(state="paused", limit=PAGE))
     queues = store.list_queues()
     workers, dead = store.list_workers(), store.count_dead()
-    return Shown(
+    return PageContent(
         "overview.html",
         {
             "now": now,
@@ -42,12 +42,12 @@ def overview(desk: Desk, request: Request) -> Shown:
             "chart": chart(
                 ends,
                 store.count_retries(now - whole, step),
-                store.list_acts(DEPLOYMENT, 20),
+                store.list_audit_entries(DEPLOYMENT, 20),
                 window=window,
                 now=now,
             ),
-            "health": judge(
-                Seen(
+            "health": summarize_health(
+                HealthInputs(
                     now,
                     workers,
                     queues,
@@ -57,14 +57,14 @@ def overview(desk: Desk, request: Request) -> Shown:
                     store.find_oldest_transaction(),
                     dead,
                     store.count_interrupted() if dead else 0,
-                    stranded(store.list_unregistered(), workers, oldest),
+                    find_stranded_runs(store.list_unregistered(), workers, oldest),
                 )
             ),
             "failing": sorted(
                 ((name, found) for name, found in tasks.items() if found.failed),
                 key=lambda pair: (-pair[1].failed, pair[0]),
             )[:_TOP],
-            "all": figures(row for found in rows.values() for row in found),
+            "all": run_stats(row for found in rows.values() for row in found),
             "oldest": _still_queued(desk, oldest[:_TOP]),
             "next": due[:_TOP],
             "ready": sum(queue.ready for queue in queues),
@@ -77,13 +77,13 @@ def overview(desk: Desk, request: Request) -> Shown:
     )
 
 
-def _rows(desk: Desk, since: int) -> dict[str, list[EndsOf]]:
-    rows: dict[str, list[EndsOf]] = {}
+def _rows(desk: ApplicationView, since: int) -> dict[str, list[FinishedRunsByTask]]:
+    rows: dict[str, list[FinishedRunsByTask]] = {}
     for row in desk.store.count_ends_of_tasks(since):
         rows.setdefault(row.task, []).append(row)
     return rows
 
 
-def _still_queued(desk: Desk, oldest: list[ReadyRun]) -> list[RunRecord]:
+def _still_queued(desk: ApplicationView, oldest: list[ReadyRun]) -> list[RunRecord]:
     runs = [desk.store.get_run(run.run_id) for run in oldest]
     return [run for run in runs if run is not None and run.state == "queued"]

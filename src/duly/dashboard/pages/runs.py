@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
-from duly.core.held_steps import effect_key, outermost, unresolved
-from duly.core.hints import similar
+from duly.core.concurrency_limits import shown_lane
 from duly.core.json_text import parsed
-from duly.core.limiting import shown_lane
 from duly.core.record import LogLine, RunRecord, StepRecord
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
-from duly.dashboard import searching
-from duly.dashboard.desk import Desk
-from duly.dashboard.pages import Elsewhere, NothingHere, Shown
-from duly.dashboard.searching import Search
+from duly.core.suggestions import similar
+from duly.core.unresolved_steps import effect_key, outermost_steps, unresolved_steps
+from duly.dashboard import search_query
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.formatting import pretty
+from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
+from duly.dashboard.search_query import Search
 from duly.dashboard.timeline import timeline
 from duly.dashboard.waterfall import attempt_labels, waterfall
-from duly.dashboard.words import pretty
 from duly.limits import LOOK_RUNS, LOOKS, PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _LOG_LINES = 500
@@ -26,32 +26,32 @@ _LAST_LINES = 10
 """So many log lines tell how far a step came that was interrupted."""
 
 
-def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
+def runs(desk: ApplicationView, request: Request) -> PageContent | PageRedirect:
     """List runs."""
     now = desk.store.now()
     text = request.query_params.get("q", "")
     cursor = request.query_params.get("before")
-    search = searching.read(text, now, cursor=cursor)
+    search = search_query.read(text, now, cursor=cursor)
     if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
-        return Elsewhere(f"/runs/{search.run_id}")
+        return PageRedirect(f"/runs/{search.run_id}")
     is_answered = search.run_id is not None or bool(search.hints)
     found, following = ([], None) if is_answered else desk.find(search, PAGE_DEFAULT)
     queues = [queue.name for queue in desk.store.list_queues()]
     is_any = not (search.which.states or search.hints)
-    return Shown(
+    return PageContent(
         "runs.html",
         {
             "now": now,
             "search": search,
-            "runs": desk.listed(found),
+            "runs": desk.list_rows(found),
             "following": following,
             "cursor": cursor,
             "states": [
-                ("all", searching.with_term(search.text, "state", None), is_any),
+                ("all", search_query.with_term(search.text, "state", None), is_any),
                 *(
                     (
                         state.value,
-                        searching.with_term(search.text, "state", state.value),
+                        search_query.with_term(search.text, "state", state.value),
                         search.which.states == (state.value,),
                     )
                     for state in State
@@ -59,29 +59,29 @@ def runs(desk: Desk, request: Request) -> Shown | Elsewhere:
             ],
             "scan": LOOK_RUNS * LOOKS if search.looks_inside else SCAN_RUNS,
             "suggestions": _suggestions(desk, queues),
-            "meant": [] if found else _meant(desk, search, queues),
+            "meant": [] if found else _suggested_terms(desk, search, queues),
         },
         422 if search.hints else 200,
     )
 
 
-def run(desk: Desk, request: Request) -> Shown:
+def run(desk: ApplicationView, request: Request) -> PageContent:
     """Show one run."""
-    return Shown("run.html", describe(desk, str(request.path_params["run_id"])))
+    return PageContent("run.html", describe(desk, str(request.path_params["run_id"])))
 
 
-def describe(desk: Desk, run_id: str) -> dict[str, Any]:
+def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
     """Return all that is known of a run."""
     store = desk.store
     found = store.get_run(run_id)
     if found is None:
-        raise NothingHere(
+        raise PageNotFound(
             f"There is no run {run_id}. It may have been pruned: finished runs are kept for a "
             f"week, dead letters for a month."
         )
     now = store.now()
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
-    logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_acts(found.id, PAGE)
+    logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_audit_entries(found.id, PAGE)
     lines = _by_claim(logs)
     arguments = desk.stored_arguments(found.task, found.arguments)
     held = _held(found, steps, logs)
@@ -104,7 +104,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
         "arguments": None if arguments is None else pretty(_call(arguments)),
         "result": desk.result(found) if found.state == State.SUCCEEDED else None,
         "why_hidden": desk.why_hidden(found),
-        "why": desk.why(found),
+        "why": desk.wait_reason(found),
         "parent": parent,
         "children": desk.children(found.id),
         "acts": acts,
@@ -118,7 +118,7 @@ def describe(desk: Desk, run_id: str) -> dict[str, Any]:
     }
 
 
-class Held(NamedTuple):
+class HeldStepView(NamedTuple):
     """A step that must not begin twice, and had begun when the last attempt of its run ended."""
 
     name: str
@@ -128,26 +128,26 @@ class Held(NamedTuple):
     """The last that its attempt logged."""
 
 
-def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[Held]:
+def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[HeldStepView]:
     """Return the steps that a person has to resolve before the run can go on."""
     if run.state not in FINAL or run.state == State.SUCCEEDED:
         return []
-    begun, lines = unresolved(steps), _by_claim(logs)
+    begun, lines = unresolved_steps(steps), _by_claim(logs)
     return [
-        Held(
+        HeldStepView(
             name,
             begun[name].began_at,
             effect_key(run.id, steps, name),
             lines.get(begun[name].claim_number, [])[-_LAST_LINES:],
         )
-        for name in outermost(begun)
+        for name in outermost_steps(begun)
     ]
 
 
-def edit(desk: Desk, request: Request) -> Shown:
+def edit(desk: ApplicationView, request: Request) -> PageContent:
     """Show a form to change the arguments of a run and retry it."""
     context = describe(desk, str(request.path_params["run_id"]))
-    return Shown("edit.html", context | {"given": context["arguments"], "error": None})
+    return PageContent("edit.html", context | {"given": context["arguments"], "error": None})
 
 
 def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:
@@ -167,7 +167,9 @@ def _call(text: str) -> str:
             return text
 
 
-def _meant(desk: Desk, search: Search, queues: list[str]) -> list[tuple[str, str]]:
+def _suggested_terms(
+    desk: ApplicationView, search: Search, queues: list[str]
+) -> list[tuple[str, str]]:
     """Return terms with names that there are, for those of a search that are not known at all."""
     if search.which.task is None and search.which.queue is None:
         return []
@@ -176,19 +178,19 @@ def _meant(desk: Desk, search: Search, queues: list[str]) -> list[tuple[str, str
         tasks.update(json.loads(worker.tasks))
     asked = (("task", search.which.task, tasks), ("queue", search.which.queue, set(queues)))
     return [
-        (searching.term(kind, name), searching.with_term(search.text, kind, name))
+        (search_query.term(kind, name), search_query.with_term(search.text, kind, name))
         for kind, given, known in asked
         if given is not None and given not in known
         for name in similar(given, known)[:_MEANT]
     ]
 
 
-def _suggestions(desk: Desk, queues: list[str]) -> list[str]:
+def _suggestions(desk: ApplicationView, queues: list[str]) -> list[str]:
     """Return what a filter may begin with."""
     known = {definition.name for definition in desk.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),
-        *(searching.term("task", name) for name in sorted(known)[:100]),
-        *(searching.term("queue", name) for name in queues[:50]),
+        *(search_query.term("task", name) for name in sorted(known)[:100]),
+        *(search_query.term("queue", name) for name in queues[:50]),
         *("since:1h", "since:24h", "since:7d", "tag:name=value", "key:", "args.", "error:"),
     ]

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
-from duly.api.schedule_views import Schedule
+from duly.api.schedule_views import ScheduleView
 from duly.core.instants import microseconds_of, moment
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import instants, read_rules, read_trigger
-from duly.dashboard.desk import Desk
-from duly.dashboard.pages import NothingHere, Shown
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.pages import PageContent, PageNotFound
 from duly.errors import BadSchedule, DulyError
 from duly.limits import PAGE_DEFAULT
 from duly.store.protocol import ScheduleFilter
@@ -26,12 +26,12 @@ _COUNTED = 2_000
 """How many fires of a day are counted."""
 
 
-def schedules(desk: Desk, request: Request) -> Shown:
+def schedules(desk: ApplicationView, request: Request) -> PageContent:
     """List schedules."""
     now = desk.store.now()
     after = request.query_params.get("after", "").replace("\0", "")
     page = desk.schedules.page(after, PAGE_DEFAULT)
-    return Shown(
+    return PageContent(
         "schedules.html",
         {
             "now": now,
@@ -42,15 +42,15 @@ def schedules(desk: Desk, request: Request) -> Shown:
     )
 
 
-def schedule(desk: Desk, request: Request) -> Shown:
+def schedule(desk: ApplicationView, request: Request) -> PageContent:
     """Show one schedule."""
     name = str(request.path_params["name"])
     try:
         found = desk.schedules.get(name)
     except DulyError:
-        raise NothingHere(f"There is no schedule {name!r}; the list has all there are.") from None
+        raise PageNotFound(f"There is no schedule {name!r}; the list has all there are.") from None
     now = desk.store.now()
-    return Shown(
+    return PageContent(
         "schedule.html",
         {
             "now": now,
@@ -58,14 +58,14 @@ def schedule(desk: Desk, request: Request) -> Shown:
             "next": _next(desk, found),
             "firings": desk.schedules.firings(name, limit=_OUTCOMES),
             "week": _week(desk, found, now),
-            "local": _local(found.tz),
-            "acts": desk.store.list_acts(f"schedule {name}", _OUTCOMES),
+            "zone": _zone(found.tz),
+            "acts": desk.store.list_audit_entries(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
         },
     )
 
 
-def _outcomes(desk: Desk, name: str) -> Sequence[tuple[str, str]]:
+def _outcomes(desk: ApplicationView, name: str) -> Sequence[tuple[str, str]]:
     """Return what became of its last instants, oldest first: a state or an outcome, and words."""
     found = desk.store.list_firings(name, 2**62, _OUTCOMES)
     return [_outcome(row) for row in reversed(found)]
@@ -80,20 +80,19 @@ def _outcome(row: FiringRecord) -> tuple[str, str]:
     return row.run_state, f"{outcome}: {row.run_state}"
 
 
-def _next(desk: Desk, schedule: Schedule) -> Sequence[datetime]:
+def _next(desk: ApplicationView, schedule: ScheduleView) -> Sequence[datetime]:
     try:
         return desk.schedules.next(schedule.name, _FIRES)
     except BadSchedule:  # Of a time zone that this machine does not know.
         return []
 
 
-def _local(zone: str) -> Callable[[datetime], datetime]:
-    """Return what tells an instant in a zone; in UTC if this machine does not know the zone."""
+def _zone(name: str) -> ZoneInfo:
+    """Return the zone that times are shown in: UTC if this machine does not know that name."""
     try:
-        known = ZoneInfo(zone)
+        return ZoneInfo(name)
     except (KeyError, ValueError):
-        known = ZoneInfo("UTC")
-    return lambda instant: instant.astimezone(known)
+        return ZoneInfo("UTC")
 
 
 class Day(NamedTuple):
@@ -108,7 +107,7 @@ class Day(NamedTuple):
     """What the clocks do on that day, if they change."""
 
 
-def _week(desk: Desk, schedule: Schedule, now: int) -> list[Day]:
+def _week(desk: ApplicationView, schedule: ScheduleView, now: int) -> list[Day]:
     (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
         return week(_due(record), ZoneInfo(schedule.tz), now)

@@ -1,6 +1,6 @@
--- acquire: take a key, unless somebody holds it or its body is done.
--- Guard: only a key whose body failed, or whose holder's lease is over, or that is as good as gone
--- changes hands, and only for the same fingerprint unless it is as good as gone; the fence grows.
+-- acquire: take a key, unless another caller holds it or its body is done.
+-- Guard: the key is new or expired. Or its body failed or its holder's lease expired, and the
+-- fingerprint is the same. The fence always grows.
 -- KEYS: the key, the fence. ARGV: now, owner, holder, fingerprint or '', lease, ttl or '', room.
 local owner, holder, fingerprint = ARGV[2], ARGV[3], ARGV[4]
 local lease, ttl, room = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -18,7 +18,7 @@ local function is_free()
   return not found or found.state == 'failed' or (found.state == 'held' and not is_held(found))
 end
 
--- It counts, and catches up with the time: so it grows even where the counter was lost.
+-- The fence is at least the current time, so it grows even if the counter was lost.
 local function next_fence()
   local fence = redis.call('INCR', KEYS[2])
   if fence < now then
@@ -29,7 +29,7 @@ local function next_fence()
 end
 
 if is_free() and fits() then
-  -- First of all writes, since a Redis that is full refuses only the first one of a script.
+  -- This must be the first write: a Redis that is full refuses only the first write of a script.
   local fence = next_fence()
   local attempts, losses = 1, 0
   if found then

@@ -1,5 +1,5 @@
--- forget: forget a key that nobody holds; nil says that somebody does.
--- Guard: not within a lease.
+-- forget: delete a key that no caller holds. Returns nil if a caller holds it.
+-- Guard: the key has no current lease.
 -- KEYS: the key. ARGV: now.
 local found = read(KEYS[1])
 if not found then

@@ -1,4 +1,4 @@
--- look: how a key stands; nil if it is not known, or as good as gone.
+-- look: return the state of a key. Returns nil if it is not known or has expired.
 -- KEYS: the key. ARGV: now.
 local found = read(KEYS[1])
 if not found or is_over(found) then

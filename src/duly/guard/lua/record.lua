@@ -1,7 +1,7 @@
--- What every other script begins with: the time, and a key's record.
--- Numbers stay below 2^53, which Lua counts exactly; Redis writes them with 17 digits.
+-- The common start of all other scripts: the time, and the record of a key.
+-- Numbers stay below 2^53, so Lua represents them exactly. Redis writes them with 17 digits.
 
--- Redis's own time in microseconds, unless a test brings its own.
+-- Redis's own time in microseconds, unless a test passes a time.
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -13,7 +13,7 @@ local FIELDS = {
   'began_at', 'ended_at', 'kept_until', 'result', 'problem',
 }
 
--- The record of a key, nil if there is none; what it lacks is false.
+-- Returns the record of a key, or nil if there is none. Missing fields are false.
 local function read(key)
   local values = redis.call('HMGET', key, unpack(FIELDS))
   if not values[1] then
@@ -30,19 +30,19 @@ local function is_held(found)
   return found.state == 'held' and tonumber(found.lease_ends) > now
 end
 
--- Whether it is as good as gone: Redis removes it some time later.
+-- Returns whether a key has expired. Redis removes it some time later.
 local function is_over(found)
   return found.kept_until and tonumber(found.kept_until) <= now and not is_held(found)
 end
 
--- The holder's own, by owner and by fence.
+-- Returns whether a key belongs to this owner, with this fence.
 local function is_of(found, owner, fence)
   return found ~= nil and found.owner == owner and found.fence == fence
 end
 
--- Have Redis remove a key at an instant of `now`; false is never.
--- PEXPIRE and not PEXPIREAT, since a test's clock is not the server's; Redis itself writes the
--- instant to its log and to its replicas.
+-- Makes Redis remove a key at an instant, on the clock of `now`. False means never.
+-- This uses PEXPIRE and not PEXPIREAT, since a test's clock is not the server's. Redis itself
+-- writes the instant to its log and to its replicas.
 local function keep(key, instant)
   if instant then
     redis.call('PEXPIRE', key, math.max(1, math.ceil((instant - now) / 1000)))
@@ -51,8 +51,8 @@ local function keep(key, instant)
   end
 end
 
--- When a held key may be removed: never within its lease, and so much `room` after it that a holder
--- whom nobody has replaced can still say that it is done.
+-- Returns when a held key may be removed: `room` after its lease at the earliest, so that a late
+-- holder can still report that it is done.
 local function held_until(kept_until, lease_ends, room)
   return kept_until and math.max(kept_until, lease_ends + room)
 end

@@ -11,20 +11,20 @@ from duly.guard import Guard
 from duly.integrations.celery.ledger import guard_on_broker
 from duly.registry import main_module_name
 from duly.settings import load_settings
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 ENGINE = "celery"
 
 _ATTRIBUTE = "duly_guard"
 _SETTING = "duly_guard_database"
 """Celery hides settings with `database` in their names when it reports its configuration."""
-_turn = threading.Lock()
+_guard_lock = threading.Lock()
 
 
 class TaskUnknown(DulyError):
     """A letter's task is not among those of its application."""
 
-    def __init__(self, letter: Letter) -> None:
+    def __init__(self, letter: DeadLetterRecord) -> None:
         super().__init__(
             f"letter {letter.id} is of task {letter.task!r}, which the application "
             f"{letter.application!r} does not have; import the module that defines it, as by "
@@ -55,13 +55,13 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
     if not isinstance(guard, Guard):
         raise BadOption(f"guard must be a Guard or an address, not a {type(guard).__name__}")
     setattr(app, _ATTRIBUTE, guard)
-    send_letters_of(guard, app)
+    attach_dead_letter_sender(guard, app)
     return guard
 
 
-def send_letters_of(guard: Guard, app: celery.Celery) -> None:
+def attach_dead_letter_sender(guard: Guard, app: celery.Celery) -> None:
     """Have the letters that an application's tasks leave with a guard be replayed by it."""
-    guard.letters.send_with(ENGINE, _SendAgain(app), application=name_of(app))
+    guard.letters.send_with(ENGINE, _DeadLetterSender(app), application=name_of(app))
 
 
 def name_of(app: celery.Celery) -> str:
@@ -79,7 +79,7 @@ def guard_of(app: celery.Celery) -> Guard:
     """
     found: Guard | None = vars(app).get(_ATTRIBUTE)
     if found is None:
-        with _turn:
+        with _guard_lock:
             found = vars(app).get(_ATTRIBUTE)
             if found is None:
                 found = use_guard(app, app.conf.get(_SETTING) or _default_guard(app))
@@ -92,12 +92,12 @@ def _default_guard(app: celery.Celery) -> Guard:
 
 
 @dataclass(frozen=True)
-class _SendAgain:
+class _DeadLetterSender:
     """Sends letters again; two of one application are equal."""
 
     app: celery.Celery
 
-    def __call__(self, letter: Letter) -> None:
+    def __call__(self, letter: DeadLetterRecord) -> None:
         app = self.app
         app.finalize()
         task = app.tasks.get(letter.task)

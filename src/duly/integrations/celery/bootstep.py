@@ -27,7 +27,7 @@ class LedgerStep(bootsteps.StartStopStep):
         if self._guard.on_eviction != "refuse":
             return
         try:
-            self._guard.ask(lambda ledger: ledger.notices)
+            self._guard.call_ledger(lambda ledger: ledger.notices)
         except OUTAGES as outage:
             # Celery connects to its broker again after this one.
             raise ConnectionError(str(outage)) from outage

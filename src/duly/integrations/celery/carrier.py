@@ -9,9 +9,9 @@ import celery
 from celery import signals
 
 from duly.app import Duly
-from duly.carrier import Message, check_pace
+from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import OUTAGES, BadOption
-from duly.integrations.carrying import Carrying
+from duly.integrations.carrier_worker import CarrierWorker
 from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
@@ -44,7 +44,7 @@ class CeleryCarrier:
         `stale` seconds, then after twice that and so on, `most` times in all. `settings` are those
         of a worker: lease, beat, grace.
         """
-        self.pace = check_pace(stale, most)
+        self.pace = check_resend_policy(stale, most)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(
@@ -55,7 +55,7 @@ class CeleryCarrier:
         self._name = name
         self._celery = celery_app
         self._queue = queue
-        self._carrying = Carrying(**settings)
+        self._carrying = CarrierWorker(**settings)
         self._task: Any = None
 
     def attach(self, app: Duly) -> None:
@@ -82,7 +82,7 @@ class CeleryCarrier:
         signals.worker_process_shutdown.connect(self._on_end, weak=False)
         signals.worker_shutdown.connect(self._on_end, weak=False)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Send messages over Celery's broker."""
         # How long a body may take is the task's to say. No limit at all is none that Celery knows:
         # it would take the application's own.

@@ -12,7 +12,7 @@ from celery import exceptions
 
 from duly.errors import DulyError
 
-_returning: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
+_result_list: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
 """Where the body that is about to begin puts its result, before its loop ends."""
 
 
@@ -27,7 +27,7 @@ class LoopIsRunning(DulyError, RuntimeError):
         self.task = task
 
 
-def return_into(returned: list[Any], body: Callable[[], Any]) -> Any:  # noqa: ANN401 - as the body
+def run_with_result_list(returned: list[Any], body: Callable[[], Any]) -> Any:  # noqa: ANN401 - as the body
     """Run a coroutine task's body, which appends its result to `returned`.
 
     The body runs in a context of its own. A time limit may strike at any instruction, and no reset
@@ -35,7 +35,7 @@ def return_into(returned: list[Any], body: Callable[[], Any]) -> Any:  # noqa: A
     """
 
     def run() -> Any:  # noqa: ANN401 - as the body
-        _returning.set(returned)
+        _result_list.set(returned)
         return body()
 
     return copy_context().run(run)
@@ -56,7 +56,7 @@ def is_loop_running() -> bool:
     return True
 
 
-def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
+def loop_runner_for(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
     """Return what carries a coroutine function out to its end; None if it is none."""
     is_static = isinstance(run, staticmethod)
     function: Callable[..., Any] = run.__func__ if is_static else run
@@ -65,21 +65,23 @@ def on_a_loop(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method
 
     @functools.wraps(function)
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
-        returned = _returning.get()
+        returned = _result_list.get()
         if returned is None and is_loop_running():
             return function(*args, **kwargs)  # To another coroutine, as by `await super().run(…)`.
         check_no_loop(function.__qualname__)
         returned = [] if returned is None else returned
 
         async def keep() -> None:
-            _returning.set(None)  # Of what this calls in turn nobody takes the result for its own.
+            _result_list.set(
+                None
+            )  # Of what this calls in turn nobody takes the result for its own.
             try:
                 # Nothing strikes between the end of what is awaited and the end of this call.
                 returned.append(await function(*args, **kwargs))
             except SoftTimeLimitExceeded as limit:
-                raise limit.struck.with_traceback(limit.__traceback__) from None
+                raise limit.original.with_traceback(limit.__traceback__) from None
 
-        _run(_Body(keep))
+        _run(_TimeLimitedCoroutine(keep))
         return returned[0]
 
     return staticmethod(carry_out) if is_static else carry_out
@@ -92,10 +94,10 @@ class SoftTimeLimitExceeded(exceptions.SoftTimeLimitExceeded, asyncio.CancelledE
     leaves none behind.
     """
 
-    struck: exceptions.SoftTimeLimitExceeded
+    original: exceptions.SoftTimeLimitExceeded
 
 
-class _Body(Coroutine[Any, Any, None]):
+class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
     """A coroutine that is told of a limit which struck its thread outside of it, in its loop."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -107,25 +109,27 @@ class _Body(Coroutine[Any, Any, None]):
         self._limit: SoftTimeLimitExceeded | None = None
 
     @property
-    def is_under_way(self) -> bool:
+    def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def tell(self, struck: exceptions.SoftTimeLimitExceeded) -> None:
+    def throw_limit(self, struck: exceptions.SoftTimeLimitExceeded) -> None:
         """Throw a limit into it as soon as what it waits for has been cancelled."""
         if self._task is not None and not self._task.done():
             self._limit = SoftTimeLimitExceeded(*struck.args)
-            self._limit.struck = struck
+            self._limit.original = struck
             self._task.cancel()
 
-    def hear(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def handle_loop_exception(
+        self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
+    ) -> None:
         """Tell of a limit that struck in a callback of the loop, where nobody else would."""
         error = context.get("exception")
-        if isinstance(error, exceptions.SoftTimeLimitExceeded) and self.is_under_way:
-            self.tell(error)
+        if isinstance(error, exceptions.SoftTimeLimitExceeded) and self.is_running:
+            self.throw_limit(error)
         else:
             loop.default_exception_handler(context)
 
-    async def rest(self) -> None:
+    async def join(self) -> None:
         """Wait for its end."""
         if self._task is not None:
             await self._task
@@ -157,10 +161,10 @@ class _Body(Coroutine[Any, Any, None]):
         raise NotImplementedError
 
 
-def _run(body: _Body) -> None:
+def _run(body: _TimeLimitedCoroutine) -> None:
     """Run a body on a loop of its own."""
     with closing(body), asyncio.Runner() as runner:
-        runner.get_loop().set_exception_handler(body.hear)
+        runner.get_loop().set_exception_handler(body.handle_loop_exception)
         rest: Coroutine[Any, Any, None] | None = body
         while rest is not None:
             try:
@@ -168,7 +172,7 @@ def _run(body: _Body) -> None:
                 # Not returned from here: a limit may strike behind the call, still inside.
                 rest = None
             except exceptions.SoftTimeLimitExceeded as limit:
-                if not body.is_under_way:
+                if not body.is_running:
                     raise
-                body.tell(limit)
-                rest = body.rest()
+                body.throw_limit(limit)
+                rest = body.join()

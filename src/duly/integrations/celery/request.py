@@ -3,7 +3,7 @@
 from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
 
-from duly.integrations.celery.dead import keep_timed_out
+from duly.integrations.celery.dead_letters import record_timed_out
 
 
 class TimeLimitedRequest(Request):
@@ -22,6 +22,6 @@ class TimeLimitedRequest(Request):
         # Where the message came from is a part of its letter.
         self.task.request_stack.push(self._context)
         try:
-            keep_timed_out(self.task, tuple(self.args), self.kwargs, error)
+            record_timed_out(self.task, tuple(self.args), self.kwargs, error)
         finally:
             self.task.request_stack.pop()

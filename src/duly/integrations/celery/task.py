@@ -9,61 +9,59 @@ from inspect import getattr_static
 from typing import Any
 
 import celery
-from celery.exceptions import (
-    Ignore,
-    MaxRetriesExceededError,
-    Reject,
-    Retry,
-    SoftTimeLimitExceeded,
-)
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry, SoftTimeLimitExceeded
 from celery.result import EagerResult
 from celery.states import REJECTED
 from celery.utils import uuid
 
 from duly.clock import MICROSECONDS
+from duly.core.class_codecs import signature_of
 from duly.core.payload import CallCodec, fingerprint_of
-from duly.core.shapes import signature_of
 from duly.errors import OUTAGES, BadOption, Busy, ClaimLost, DulyError
 from duly.guard import Guard, GuardClaim
 from duly.guard.claim import check_is_result
 from duly.guard.guard import check_ttl
-from duly.guard.idempotent import carry_out
+from duly.guard.idempotency import run_body
 from duly.guard.keys import key_of
-from duly.integrations.celery.app import guard_of, send_letters_of
+from duly.integrations.celery.app import attach_dead_letter_sender, guard_of
 from duly.integrations.celery.bootstep import LedgerStep
 from duly.integrations.celery.coroutines import (
     LoopIsRunning,
     check_no_loop,
-    on_a_loop,
-    return_into,
+    loop_runner_for,
+    run_with_result_list,
 )
-from duly.integrations.celery.dead import (
+from duly.integrations.celery.dead_letters import (
+    CurrentBody,
     DeadLettered,
-    Execution,
     WorkerLostTooOften,
-    executing,
-    keep,
-    write,
+    current_body,
+    record_dead_letter,
+    write_dead_letter,
 )
-from duly.integrations.celery.queued import AlreadyQueued, Reservation, as_options
+from duly.integrations.celery.reservation import (
+    AlreadyQueued,
+    Reservation,
+    options_from_celery_once,
+)
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS, RESERVATION_SECONDS
-from duly.store.guard_ops import Letter
+from duly.store.guard_ops import DeadLetterRecord
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
 _OUTAGE_SECONDS = 5.0
 
 
-_again: ContextVar[bool] = ContextVar("duly_celery_again", default=False)
+_is_resend: ContextVar[bool] = ContextVar("duly_celery_again", default=False)
 """Whether a message is being sent a second time, and so has its place already."""
 
 
 @contextmanager
-def _sent_again() -> Iterator[None]:
-    token = _again.set(True)
+def _mark_resend() -> Iterator[None]:
+    token = _is_resend.set(True)
     try:
         yield
     finally:
-        _again.reset(token)
+        _is_resend.reset(token)
 
 
 class IdempotentTask(celery.Task):
@@ -98,7 +96,7 @@ class IdempotentTask(celery.Task):
 
     _coroutine: Any = None
     """The function, if it is a coroutine function: `run` then carries it out on a loop."""
-    _on_loop: Any = None
+    _loop_runner: Any = None
     """That `run`; a class that inherits both may have another one."""
 
     # -- keys --
@@ -113,18 +111,18 @@ class IdempotentTask(celery.Task):
         """Read `once`; let workers check the guard, or the application replay its letters."""
         super().on_bound(app)
         run = getattr_static(cls, "run")
-        on_loop = on_a_loop(run)
+        on_loop = loop_runner_for(run)
         if on_loop is not None:
-            cls._coroutine, cls._on_loop, cls.run = run, on_loop, on_loop
-        elif run is not getattr_static(cls, "_on_loop"):
+            cls._coroutine, cls._loop_runner, cls.run = run, on_loop, on_loop
+        elif run is not getattr_static(cls, "_loop_runner"):
             cls._coroutine = None  # Not that of a class which this one is made of.
         if cls.once is not None:
-            for name, value in as_options(cls.once).items():
+            for name, value in options_from_celery_once(cls.once).items():
                 setattr(cls, name, value)
         if cls.guard is None:
             app.steps["consumer"].add(LedgerStep)
         else:
-            send_letters_of(cls.guard, app)
+            attach_dead_letter_sender(cls.guard, app)
 
     @cached_property
     def codec(self) -> CallCodec:
@@ -147,7 +145,7 @@ class IdempotentTask(celery.Task):
     @property
     def claim(self) -> GuardClaim:
         """The claim of the body that runs just now: its `fence`, its `key`, `check()`."""
-        execution = executing.get()
+        execution = current_body.get()
         claim = None if execution is None or execution.task is not self else execution.claim
         if claim is None:
             raise DulyError(f"{self.name} has no claim outside of its body in a worker")
@@ -165,7 +163,7 @@ class IdempotentTask(celery.Task):
         """Send a message, unless an equal one is to be refused."""
         if "once" in options:
             raise BadOption("once={…} is an option of the task here, not of one call")
-        if not (self.raise_on_duplicate or self.graceful) or _again.get():
+        if not (self.raise_on_duplicate or self.graceful) or _is_resend.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()
         with ExitStack() as stack:
@@ -179,20 +177,20 @@ class IdempotentTask(celery.Task):
 
     def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
         """As Celery's; a body that goes on after it is not taken for done."""
-        execution = executing.get()
+        execution = current_body.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
             if throw and self.claim.is_open:
                 # The message may be delivered before this returns, and must find the key free.
-                with self._ledger(execution.args, execution.kwargs):
+                with self._postpone_on_outage(execution.args, execution.kwargs):
                     self.claim.fail()
             if self.raise_on_duplicate or self.graceful:
-                with self._ledger(execution.args, execution.kwargs):
-                    self._reservation(execution.key, self.request.id).take()
-        with _sent_again():
+                with self._postpone_on_outage(execution.args, execution.kwargs):
+                    self._reservation(execution.key, self.request.id).acquire()
+        with _mark_resend():
             return super().retry(*args, throw=throw, **options)
 
-    def replay(self, letter: Letter) -> None:
+    def replay(self, letter: DeadLetterRecord) -> None:
         """Send the message of a dead letter again; AlreadyQueued if an equal one is not to be."""
         args, kwargs = self.codec.decode(letter.arguments)
         route = json.loads(letter.options or "{}")
@@ -200,7 +198,7 @@ class IdempotentTask(celery.Task):
             route["queue"] = route.pop("routing_key")
         task_id = uuid()
         # Graceful tasks say nothing of a call that they leave out; a letter must not end by that.
-        with self._reserved(args, kwargs, task_id), _sent_again():
+        with self._reserved(args, kwargs, task_id), _mark_resend():
             self.apply_async(args, kwargs, task_id=task_id, **route)
 
     # -- running --
@@ -212,120 +210,124 @@ class IdempotentTask(celery.Task):
             return plain(*args, **kwargs)
         execution = None
         try:
-            execution = Execution(self, self._key_or_letter(args, kwargs), args, kwargs)
+            execution = CurrentBody(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
             if self._coroutine is not None and self.request.is_eager:
                 self._check_loop(execution)
             # Not returned from here: the limit may strike when it is there, still inside.
             result = self._enter_and_run(execution)
         except SoftTimeLimitExceeded as limit:
             # It strikes once, wherever that was; so nothing strikes here.
-            known = execution or Execution(self, self.key_for(args, kwargs), args, kwargs)
-            result = self._after_limit(known, limit)
+            known = execution or CurrentBody(self, self.key_for(args, kwargs), args, kwargs)
+            result = self._handle_time_limit(known, limit)
         return result
 
-    def _check_loop(self, execution: Execution) -> None:
+    def _check_loop(self, execution: CurrentBody) -> None:
         """Refuse an eager call where a loop runs already: whoever made it is told, nothing kept."""
         try:
             check_no_loop(self.name)
         except LoopIsRunning:
-            self._leave_queue(execution)
+            self._release_reservation(execution)
             raise
 
-    def _enter_and_run(self, execution: Execution) -> Any:  # noqa: ANN401 - as the function
+    def _enter_and_run(self, execution: CurrentBody) -> Any:  # noqa: ANN401 - as the function
         args, kwargs = execution.args, execution.kwargs
         once = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         try:
             with once as claim:
                 execution.claim = claim
                 # From here on the key itself says that it is running, or done.
-                self._leave_queue(execution)
+                self._release_reservation(execution)
                 return self._run(claim, execution) if claim.first else claim.result
         except DulyError as error:
             if error is not once.refusal:
                 raise
-            with self._ledger(args, kwargs):
+            with self._postpone_on_outage(args, kwargs):
                 raise
 
-    def _leave_queue(self, execution: Execution) -> None:
+    def _release_reservation(self, execution: CurrentBody) -> None:
         """Give back a call's place in the queue, if it has one."""
         if self.raise_on_duplicate or self.graceful:
-            with self._ledger(execution.args, execution.kwargs):
-                self._reservation(execution.key, self.request.id).give_back()
+            with self._postpone_on_outage(execution.args, execution.kwargs):
+                self._reservation(execution.key, self.request.id).release()
 
-    def _key_or_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _key_or_dead_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the key of a call; one that can have none fails for good, and is kept."""
         try:
             return self.key_for(args, kwargs)
         except SoftTimeLimitExceeded:
             raise
         except Exception as error:
-            with self._ledger(args, kwargs):
-                write(self, args, kwargs, cause="permanent", error=error, key=None, attempts=1)
+            with self._postpone_on_outage(args, kwargs):
+                write_dead_letter(
+                    self, args, kwargs, cause="permanent", error=error, key=None, attempts=1
+                )
             raise
 
-    def _run(self, claim: GuardClaim, execution: Execution) -> Any:  # noqa: ANN401 - as the function
+    def _run(self, claim: GuardClaim, execution: CurrentBody) -> Any:  # noqa: ANN401 - as the function
         if claim.losses >= self.crash_limit:
             lost = WorkerLostTooOften(self.name, claim.losses)
-            self._give_up(execution, "crashed", lost, began=False)
+            self._fail_for_good(execution, "crashed", lost, began=False)
             raise lost
         body = partial(self.run, *execution.args, **execution.kwargs)
         returned: list[Any] = []
         if self._coroutine is not None:
-            body = partial(return_into, returned, body)
-        before = executing.get()
+            body = partial(run_with_result_list, returned, body)
+        before = current_body.get()
         try:
-            executing.set(execution)
-            return carry_out(claim, body, partial(self._end, execution), returned)
+            current_body.set(execution)
+            return run_body(claim, body, partial(self._end, execution), returned)
         except (Retry, Ignore, Reject):
             raise
         except Exception as error:
-            if execution.letter_id is None and not execution.has_returned:
-                self._give_up(execution, self._cause_of(error), error)
+            if execution.dead_letter_id is None and not execution.has_returned:
+                self._fail_for_good(execution, self._cause_of(error), error)
             raise
         finally:
-            executing.set(before)
+            current_body.set(before)
 
-    def _end(self, execution: Execution, result: object) -> None:
+    def _end(self, execution: CurrentBody, result: object) -> None:
         """Say how a body ended that has returned."""
         check_is_result(result)
         execution.has_returned = True
-        if execution.letter_id is not None:
-            raise DeadLettered(self.name, execution.letter_id)
-        with self._ledger(execution.args, execution.kwargs):
+        if execution.dead_letter_id is not None:
+            raise DeadLettered(self.name, execution.dead_letter_id)
+        with self._postpone_on_outage(execution.args, execution.kwargs):
             claim = execution.claim
             if claim is not None and claim.is_open:
                 claim.fail() if execution.is_retried else claim.done(result)
 
-    def _after_limit(self, execution: Execution, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
+    def _handle_time_limit(self, execution: CurrentBody, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
         """Say what becomes of a task whose soft time limit was not caught by its body."""
         claim = execution.claim
         if claim is not None and claim.is_done:
             return claim.result  # The limit came too late: it was done in time.
-        if execution.has_returned and not execution.is_retried and execution.letter_id is None:
+        if execution.has_returned and not execution.is_retried and execution.dead_letter_id is None:
             # The ledger has not answered yet; whoever comes later finds what it was told.
-            raise self._later(execution.args, execution.kwargs, limit, _OUTAGE_SECONDS) from limit
-        if execution.letter_id is None:
-            self._give_up(execution, self._cause_of(limit), limit)
+            raise self._postpone(
+                execution.args, execution.kwargs, limit, _OUTAGE_SECONDS
+            ) from limit
+        if execution.dead_letter_id is None:
+            self._fail_for_good(execution, self._cause_of(limit), limit)
         raise limit
 
-    def _give_up(
-        self, execution: Execution, cause: str, error: Exception, *, began: bool = True
+    def _fail_for_good(
+        self, execution: CurrentBody, cause: str, error: Exception, *, began: bool = True
     ) -> None:
         """Let go of the key and keep the letter, unless somebody else runs the body by now."""
-        with self._ledger(execution.args, execution.kwargs):
+        with self._postpone_on_outage(execution.args, execution.kwargs):
             if execution.claim is not None and execution.claim.is_open:
                 execution.claim.fail(began=began)
-            execution.letter_id = keep(execution, cause, error, began=began)
+            execution.dead_letter_id = record_dead_letter(execution, cause, error, began=began)
 
     @contextmanager
-    def _ledger(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    def _postpone_on_outage(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         """Put the message off for as long as the ledger has no use for it."""
         try:
             yield
         except Busy as busy:
-            raise self._later(args, kwargs, busy, busy.retry_after) from busy
+            raise self._postpone(args, kwargs, busy, busy.retry_after) from busy
         except OUTAGES as outage:
-            raise self._later(args, kwargs, outage, _OUTAGE_SECONDS) from outage
+            raise self._postpone(args, kwargs, outage, _OUTAGE_SECONDS) from outage
         except ClaimLost as lost:
             # Somebody else runs it now. Were this message acknowledged, that could be the only one.
             raise Reject(lost, requeue=True) from lost
@@ -335,7 +337,7 @@ class IdempotentTask(celery.Task):
         is_over = self.max_retries is not None and 0 < retries >= self.max_retries
         return "exhausted" if is_over or isinstance(error, MaxRetriesExceededError) else "permanent"
 
-    def _later(
+    def _postpone(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: Exception, seconds: float
     ) -> Exception:
         """Send the message again for when there may be an answer; that is no retry of its own.
@@ -349,7 +351,7 @@ class IdempotentTask(celery.Task):
         if self.request.is_eager:
             return why
         try:
-            with _sent_again():
+            with _mark_resend():
                 again.apply_async()
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
             # The message stays with the broker, which delivers it again.
@@ -366,17 +368,17 @@ class IdempotentTask(celery.Task):
             return
         key = self.key_for(args, kwargs)
         reservation = self._reservation(key, task_id)
-        left = reservation.take()
+        left = reservation.acquire()
         running = self.used_guard.look(key)
         if left is None and running is not None and running.state == "held":
-            reservation.give_back()
+            reservation.release()
             left = running.left / MICROSECONDS
         if left is not None:
             raise AlreadyQueued(self.name, left)
         try:
             yield
         except BaseException:
-            reservation.give_back()
+            reservation.release()
             raise
 
     def _reservation(self, key: str, task_id: str) -> Reservation:

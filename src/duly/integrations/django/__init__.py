@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
-    from duly.integrations.django.executions import exactly_once
-    from duly.integrations.django.options import duly_options
-    from duly.integrations.django.scheduled import (
+    from duly.integrations.django.code_schedules import (
         ScheduleEntry,
         ScheduleRegistry,
         schedule_registry,
         scheduled_task,
     )
+    from duly.integrations.django.executions import exactly_once
+    from duly.integrations.django.options import duly_options
 
 __all__ = [
     "DulyBackend",
@@ -28,7 +28,8 @@ _MODULES = {
     "duly_options": "options",
     "exactly_once": "executions",
     **dict.fromkeys(
-        ("ScheduleEntry", "ScheduleRegistry", "schedule_registry", "scheduled_task"), "scheduled"
+        ("ScheduleEntry", "ScheduleRegistry", "schedule_registry", "scheduled_task"),
+        "code_schedules",
     ),
 }
 

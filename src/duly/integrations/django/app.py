@@ -10,26 +10,26 @@ from django.db.backends.base.base import NO_DB_ALIAS
 
 from duly.api.schedules import Schedules
 from duly.app import Duly
+from duly.app_protocol import AppProtocol
 from duly.errors import BadOption
 from duly.events import EngineFailed
-from duly.host import Host
 from duly.integrations.django.databases import (
-    Turn,
-    borrowed_store,
-    is_alone,
+    WriterLock,
+    external_store,
     is_in_memory,
     is_in_test_case,
+    is_only_connection,
     is_testing,
     url_of,
 )
-from duly.integrations.django.section import DjangoSection
+from duly.integrations.django.task_transaction import DjangoTaskTransaction
 from duly.store.migrator import check
-from duly.store.opening import open_store
 from duly.store.ops import Enqueue
 from duly.store.protocol import Store
+from duly.store.store_factory import open_store
 
 if TYPE_CHECKING:
-    from duly.runtime.embedded import EmbeddedWorker
+    from duly.worker.embedded_worker import EmbeddedWorker
 
 
 class DjangoDuly(Duly):
@@ -46,9 +46,9 @@ class DjangoDuly(Duly):
         self.runs_tasks = False
         """Whether this process has a worker, which needs connections of its own."""
         self._joins_transactions = True
-        self._borrowed: tuple[tuple[str, bool], Store] | None = None
-        self._apart: DjangoDuly | None = None
-        self._of_project = SchedulesOfProject(self)
+        self._external_store: tuple[tuple[str, bool], Store] | None = None
+        self._own_connections_app: DjangoDuly | None = None
+        self._project_schedules = ProjectSchedules(self)
 
     @property
     def url(self) -> str:
@@ -62,8 +62,8 @@ class DjangoDuly(Duly):
         In a transaction of Django's it is on the connection of that transaction, in a worker too.
         """
         if not self.runs_tasks or self._is_in_transaction():
-            return self.on_djangos_connection()
-        return self.on_own_connections()
+            return self.store_on_django_connection()
+        return self.store_on_own_connections()
 
     @property
     def is_open(self) -> bool:
@@ -85,9 +85,9 @@ class DjangoDuly(Duly):
     @property
     def schedules(self) -> Schedules:
         """Cron schedules; see `Duly.schedules`."""
-        return self._of_project
+        return self._project_schedules
 
-    def apart(self) -> "DjangoDuly":
+    def with_own_connections(self) -> "DjangoDuly":
         """Return an application of the same tasks and schedules on connections of its own.
 
         A worker in a process that also serves is its: what requests do stays in their transactions.
@@ -96,19 +96,22 @@ class DjangoDuly(Duly):
         if self.runs_tasks or self.is_inline():
             return self
         with self._opening:
-            if self._apart is None:
-                self._apart = DjangoDuly(self.database)
-                self._apart.runs_tasks = True
-                self._apart._joins_transactions = False  # noqa: SLF001 - of this class
-                self._apart.registry, self._apart.bus = self.registry, self.bus
-            self._apart._of_project.take(self._of_project)  # noqa: SLF001 - of this class
-        return self._apart
+            if self._own_connections_app is None:
+                self._own_connections_app = DjangoDuly(self.database)
+                self._own_connections_app.runs_tasks = True
+                self._own_connections_app._joins_transactions = False  # noqa: SLF001 - of this class
+                self._own_connections_app.registry, self._own_connections_app.bus = (
+                    self.registry,
+                    self.bus,
+                )
+            self._own_connections_app._project_schedules.share_definitions(self._project_schedules)  # noqa: SLF001 - of this class
+        return self._own_connections_app
 
     def close(self) -> None:
         """Close the store; the next use opens it again."""
         super().close()
-        if self._apart is not None:
-            self._apart.close()
+        if self._own_connections_app is not None:
+            self._own_connections_app.close()
 
     def _open_store(self) -> Store:
         store = open_store(self._url, migrate=False)
@@ -118,32 +121,36 @@ class DjangoDuly(Duly):
             store.close()
             raise
         # The transaction of a body is one of Django's, so that its models write in it.
-        store.section = partial(self._section, store)  # type: ignore[method-assign]
+        store.task_transaction = partial(self._task_transaction, store)  # type: ignore[method-assign]
         return store
 
-    def _section(self, store: Store, seconds: float | None = None) -> DjangoSection:
-        return DjangoSection(self.database, seconds, Turn(store), self._complain)
+    def _task_transaction(
+        self, store: Store, seconds: float | None = None
+    ) -> DjangoTaskTransaction:
+        return DjangoTaskTransaction(
+            self.database, seconds, WriterLock(store), self._report_callback_error
+        )
 
-    def _complain(self, error: BaseException) -> None:
+    def _report_callback_error(self, error: BaseException) -> None:
         self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
 
-    def on_djangos_connection(self) -> Store:
+    def store_on_django_connection(self) -> Store:
         """Return the store on the connection that Django uses in the thread that asks."""
         kind = str(connections.settings[self.database]["NAME"]), self.runs_tasks
-        if self._borrowed is None or self._borrowed[0] != kind:
-            store = borrowed_store(self.database)
+        if self._external_store is None or self._external_store[0] != kind:
+            store = external_store(self.database)
             self._check(store)
             is_out_of_reach = is_in_memory(self.database) or is_in_test_case(self.database)
             if self.runs_tasks and not is_out_of_reach:
                 store.wake = self._wake  # type: ignore[method-assign]
-            self._borrowed = kind, store
-        return self._borrowed[1]
+            self._external_store = kind, store
+        return self._external_store[1]
 
     def _wake(self, *ops: Enqueue) -> None:
         """Send a hint on connections of the worker's own, after the commit."""
-        self.on_own_connections().wake(*ops)
+        self.store_on_own_connections().wake(*ops)
 
-    def on_own_connections(self) -> Store:
+    def store_on_own_connections(self) -> Store:
         """Return the store on connections of duly's own, whatever transaction is open."""
         if self._url != self.url:
             self.use_url(self.url)
@@ -158,25 +165,25 @@ class DjangoDuly(Duly):
             migrate=f"`python manage.py migrate --database {self.database}`",
         )
 
-    def _lock_host(self) -> Host:
-        return _LockHost(self)
+    def _lock_store_provider(self) -> AppProtocol:
+        return _LockStoreProvider(self)
 
     def _is_in_transaction(self) -> bool:
         return self._joins_transactions and bool(connections[self.database].in_atomic_block)
 
-    def is_alone(self) -> bool:
+    def is_only_connection(self) -> bool:
         """Return whether only Django's connection in this thread can use the database now."""
-        return is_alone(self.database)
+        return is_only_connection(self.database)
 
     def is_inline(self) -> bool:
         """Return whether schedules fire and executions run in the thread that asks for it.
 
         They do in tests, whose backends and connections are those of their thread.
         """
-        return self.is_alone() or is_testing()
+        return self.is_only_connection() or is_testing()
 
 
-class _LockHost:
+class _LockStoreProvider:
     """Takes locks on connections of duly's own, where there can be any.
 
     While a transaction of Django's is open, nobody else would see a lock that was taken in it.
@@ -190,16 +197,20 @@ class _LockHost:
     def store(self) -> Store:
         """The store that a lock is taken in now."""
         app = self._app
-        return app.store if app.is_alone() else app.apart().on_own_connections()
+        return (
+            app.store
+            if app.is_only_connection()
+            else app.with_own_connections().store_on_own_connections()
+        )
 
 
-class SchedulesOfProject(Schedules):
+class ProjectSchedules(Schedules):
     """The schedules of one application, among those of a project, whose code may define any.
 
     Several of them have tasks of the same modules: what one does not define is another's.
     """
 
-    def take(self, others: Schedules) -> None:
+    def share_definitions(self, others: Schedules) -> None:
         """Define what another application defines, from now on too."""
         self._defined = others._defined  # noqa: SLF001 - of this class
 

@@ -20,26 +20,15 @@ class DulyConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks and what begins with the first request, and meet the tasks."""
-        from duly.integrations.django.checks import (  # noqa: PLC0415 - reads settings
-            check_apps,
-            check_tasks,
-            check_workers,
-        )
-        from duly.integrations.django.loading import (  # noqa: PLC0415 - as above
-            WRONG,
-            discover_tasks,
-        )
+        from duly.integrations.django.checks import check_apps, check_tasks, check_workers  # noqa: PLC0415 - reads settings
+        from duly.integrations.django.task_modules import DEFINITION_ERRORS, discover_tasks  # noqa: PLC0415 - as above
 
         if getattr(settings, "PERIODIC_TASKS_AUTOSTART", False):
             from duly.integrations.django.periodic import autostart  # noqa: PLC0415 - as above
 
             request_started.connect(autostart)
-        from duly.integrations.django.app import (  # noqa: PLC0415 - as above
-            close_own_connections,
-        )
-        from duly.integrations.django.migrating import (  # noqa: PLC0415 - as above
-            make_tables_without_migrations,
-        )
+        from duly.integrations.django.app import close_own_connections  # noqa: PLC0415 - as above
+        from duly.integrations.django.engine_migrations import make_tables_without_migrations  # noqa: PLC0415 - as above
 
         pre_migrate.connect(make_tables_without_migrations, sender=self)
         connection_created.connect(close_own_connections)
@@ -48,5 +37,5 @@ class DulyConfig(AppConfig):
         # Not to be asked by `migrate`, which makes the tables, nor by `test`.
         checks.register(check_workers, checks.Tags.database, deploy=True)
         # The checks tell what is wrong, with its remedy; whoever needs the tasks meets it again.
-        with suppress(*WRONG):
+        with suppress(*DEFINITION_ERRORS):
             discover_tasks()

@@ -18,18 +18,23 @@ from duly.app import Duly
 from duly.core.codec import Codec
 from duly.core.states import State
 from duly.core.verdict import Finish
-from duly.defining import define
 from duly.errors import BadOption, RunNotFound
 from duly.events import AttemptEnded, EngineFailed, Event
 from duly.integrations.django.app import DjangoDuly, app_for
-from duly.integrations.django.bodies import (
-    ON_CALLERS_CONNECTION,
-    RAISED,
+from duly.integrations.django.codec import PositionKeepingCodec
+from duly.integrations.django.executions import once_options
+from duly.integrations.django.options import CALL_OPTIONS, DEFINITION_OPTIONS, DulyTask, options_of
+from duly.integrations.django.results import new_result, result_of
+from duly.integrations.django.task_body import (
+    ON_EXTERNAL_CONNECTION,
+    RECENT_EXCEPTIONS,
     body_of,
     task_of,
 )
-from duly.integrations.django.codec import GivenArguments
-from duly.integrations.django.compat import (
+from duly.integrations.django.task_exceptions import exception_for
+from duly.integrations.django.task_modules import load_tasks
+from duly.integrations.django.task_transaction import with_completion
+from duly.integrations.django.tasks_api import (
     BaseTaskBackend,
     Task,
     TaskResult,
@@ -39,19 +44,14 @@ from duly.integrations.django.compat import (
     task_finished,
     task_started,
 )
-from duly.integrations.django.executions import once_options
-from duly.integrations.django.loading import load_tasks
-from duly.integrations.django.options import CALLING, DEFINING, DulyTask, options_of
-from duly.integrations.django.raised import told_of
-from duly.integrations.django.results import new_result, result_of
-from duly.integrations.django.section import with_completion
 from duly.observe.logs import log_event
 from duly.run import Run
 from duly.task import Task as EngineTask
+from duly.task_options import define
 
 _OPTIONS = frozenset({"database", "url"})
-_receivers = ThreadPoolExecutor(1, thread_name_prefix="duly-signals")
-_telling: "WeakSet[Duly]" = WeakSet()
+_signal_executor = ThreadPoolExecutor(1, thread_name_prefix="duly-signals")
+_subscribed_apps: "WeakSet[Duly]" = WeakSet()
 """The applications whose ends Django is told of; there is a backend per thread for each."""
 
 
@@ -84,7 +84,7 @@ class DulyBackend(BaseTaskBackend):
             self._register(task)
 
     def _register(self, task: Task) -> None:
-        options = {**once_options(task.func), **options_of(task, DEFINING)}
+        options = {**once_options(task.func), **options_of(task, DEFINITION_OPTIONS)}
         around: Callable[[], AbstractContextManager[None]] = nullcontext
         if options.get("transaction"):
             if not isinstance(self.app, DjangoDuly):
@@ -94,13 +94,13 @@ class DulyBackend(BaseTaskBackend):
                 )
             around = partial(with_completion, self.app.database)
         definition = define(
-            body_of(task, self._begun, around),
+            body_of(task, self._send_started, around),
             name=task.module_path,
             queue=task.queue_name,
             priority=task.priority,
             **options,
         )
-        codec = GivenArguments(definition.function, redact=definition.redact)
+        codec = PositionKeepingCodec(definition.function, redact=definition.redact)
         self.app.registry.add(replace(definition, codec=codec, wrapped=task.func))
 
     # -- enqueueing --
@@ -118,7 +118,9 @@ class DulyBackend(BaseTaskBackend):
             **self._options_of_call(task, definition.codec, tuple(args), kwargs),
         )
         run = bound.enqueue(*args, **kwargs)
-        result = new_result(task, run.id, args, kwargs, self.alias) if run.new else self._seen(run)
+        result = (
+            new_result(task, run.id, args, kwargs, self.alias) if run.new else self._result_of(run)
+        )
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -129,7 +131,7 @@ class DulyBackend(BaseTaskBackend):
     def _options_of_call(
         task: Task, codec: Codec, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        found = options_of(task, CALLING | {"unique", "expires"})
+        found = options_of(task, CALL_OPTIONS | {"unique", "expires"})
         key = found.get("key")
         if not callable(key):
             return found
@@ -141,11 +143,11 @@ class DulyBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult:
         """Return a run by its id."""
         try:
-            return self._seen(self.app.runs.get(str(result_id)))
+            return self._result_of(self.app.runs.get(str(result_id)))
         except RunNotFound as error:
             raise TaskResultDoesNotExist(str(error)) from None
 
-    def _seen(self, run: Run[Any]) -> TaskResult:
+    def _result_of(self, run: Run[Any]) -> TaskResult:
         record = run.record
         definition = self.app.registry.find(record.task)
         if definition is None:
@@ -161,48 +163,48 @@ class DulyBackend(BaseTaskBackend):
 
     # -- what Django is told --
 
-    def _begun(self, run_id: str) -> TaskResult:
-        result = self._seen(self.app.runs.get(run_id))
+    def _send_started(self, run_id: str) -> TaskResult:
+        result = self._result_of(self.app.runs.get(run_id))
         task_started.send(type(self), task_result=result)
         return result
 
     def tell_ends(self) -> None:
         """Send Django's signal for every run that ends in this process; once is enough."""
-        if self.app not in _telling:
-            _telling.add(self.app)
-            self.app.bus.subscribe(self._ended)
+        if self.app not in _subscribed_apps:
+            _subscribed_apps.add(self.app)
+            self.app.bus.subscribe(self._on_event)
             # Django's own receiver of the signal logs failures as errors, with their tracebacks.
             self.app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
 
-    def _ended(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if not isinstance(event, AttemptEnded):
             return
-        raised = RAISED.take(event.claim.run_id)
+        raised = RECENT_EXCEPTIONS.pop(event.claim.run_id)
         if not isinstance(event.verdict, Finish):
             return
-        if ON_CALLERS_CONNECTION.get():
-            self._finished(event.claim.run_id, raised)
+        if ON_EXTERNAL_CONNECTION.get():
+            self._send_finished(event.claim.run_id, raised)
         else:
             # Receivers may use the database, and this may be the thread of an event loop.
-            _receivers.submit(self._finished_apart, event.claim.run_id, raised)
+            _signal_executor.submit(self._send_finished_on_thread, event.claim.run_id, raised)
 
-    def _finished_apart(self, run_id: str, raised: Exception | None) -> None:
+    def _send_finished_on_thread(self, run_id: str, raised: Exception | None) -> None:
         try:
-            self._finished(run_id, raised)
+            self._send_finished(run_id, raised)
         except Exception as error:  # noqa: BLE001 - a receiver's own; nobody else would tell of it
             self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
         finally:
             close_old_connections()
 
-    def _finished(self, run_id: str, raised: Exception | None) -> None:
+    def _send_finished(self, run_id: str, raised: Exception | None) -> None:
         run = self.app.runs.get(run_id)
-        result = self._seen(run)
+        result = self._result_of(run)
         if run.state is not State.FAILED:
             task_finished.send(type(self), task_result=result)
             return
         try:
             # Django's own receiver logs the exception that is being handled.
-            raise told_of(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
+            raise exception_for(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
         except Exception:  # noqa: BLE001 - the body's own
             task_finished.send(type(self), task_result=result)
 
@@ -215,7 +217,7 @@ class DulyBackend(BaseTaskBackend):
 
 def backends() -> list[DulyBackend]:
     """Return the backends of this project that are duly's."""
-    from duly.integrations.django.compat import task_backends  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.tasks_api import task_backends  # noqa: PLC0415 - reads settings
 
     found = (task_backends[alias] for alias in task_backends.settings)
     return [backend for backend in found if isinstance(backend, DulyBackend)]

@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error
 from django.db import connections
 
 from duly.errors import SchemaMismatch
-from duly.integrations.django.loading import WRONG, discover_tasks
+from duly.integrations.django.task_modules import DEFINITION_ERRORS, discover_tasks
 
 if TYPE_CHECKING:
     from duly.integrations.django.backend import DulyBackend
@@ -68,7 +68,7 @@ def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dja
     """Check that what was installed is used: by a backend, or by schedules of other backends."""
     from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
-    from duly.integrations.django.scheduled import schedule_registry  # noqa: PLC0415 - as above
+    from duly.integrations.django.code_schedules import schedule_registry  # noqa: PLC0415 - as above
 
     found, scheduler = backends(), scheduler_app()
     if scheduler.registry.names():
@@ -87,7 +87,7 @@ def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dj
     """Check that the tasks of the project can be what their modules say, in that order."""
     try:
         discover_tasks()
-    except WRONG as error:
+    except DEFINITION_ERRORS as error:
         lines = traceback.extract_tb(error.__traceback__)
         places = [f"{line.filename}:{line.lineno}" for line in lines if line.name == "<module>"]
         yield Error(
@@ -117,7 +117,7 @@ def check_workers(
         if not any(worker.state == "live" for worker in workers):
             yield checks.Warning(
                 f"no worker runs the tasks of TASKS[{backend.alias!r}]",
-                hint=f"python manage.py duly{_named(backend.alias)} worker",
+                hint=f"python manage.py duly{_databases_setting(backend.alias)} worker",
                 id="duly.W004",
             )
 
@@ -125,7 +125,7 @@ def check_workers(
 
 
 def _check_import(databases: Sequence[str]) -> Iterable[CheckMessage]:
-    from duly.integrations.django.cut_over import has_rows  # noqa: PLC0415 - reads settings
+    from duly.integrations.django.cutover import has_rows  # noqa: PLC0415 - reads settings
 
     for alias in databases:
         if has_rows(alias):
@@ -137,5 +137,5 @@ def _check_import(databases: Sequence[str]) -> Iterable[CheckMessage]:
             )
 
 
-def _named(alias: str) -> str:
+def _databases_setting(alias: str) -> str:
     return "" if alias == "default" else f" --backend {alias}"

@@ -2,14 +2,14 @@
 
 from typing import Any
 
+from duly.core.class_codecs import NO_CLASSES
 from duly.core.json_text import to_text
 from duly.core.payload import CallCodec
-from duly.core.shapes import NO_CLASSES
 from duly.core.values import Encoder
 from duly.limits import PAYLOAD_BYTES
 
 
-class GivenArguments(CallCodec):
+class PositionKeepingCodec(CallCodec):
     """Keeps apart what was given by position and what by name, since results show it so."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

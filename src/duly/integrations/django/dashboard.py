@@ -23,8 +23,8 @@ from django.urls import NoReverseMatch, URLPattern, re_path, reverse
 from duly.app import Duly
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backend_of, backends
-from duly.integrations.django.desk import apps_in, meet_tasks
-from duly.store.owning import PerProcess
+from duly.integrations.django.project import apps_in, register_project_tasks
+from duly.store.per_process import PerProcess
 
 if TYPE_CHECKING:
     from duly.dashboard import Viewer
@@ -53,11 +53,11 @@ def dashboard_urls(
     act they need those of `OPERATORS`, and `write`.
     """
     options = {"write": write, "show_arguments": show_arguments, "title": title}
-    view = _Pages(backend, options)
+    view = _DashboardView(backend, options)
     return [re_path(r"^(?P<path>.*)$", view, name="page")], _NAMESPACE, _NAMESPACE
 
 
-class _Pages:
+class _DashboardView:
     """A view of Django's that hands requests on, and says who asks."""
 
     csrf_exempt = True
@@ -72,12 +72,12 @@ class _Pages:
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
         from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
 
-        self._make: Callable[[Duly], Any] = partial(dashboard, auth=_who_asks, **options)
+        self._make: Callable[[Duly], Any] = partial(dashboard, auth=_auth_hook, **options)
         self._backend = backend
         self._pages: Any = None
         self.app: Duly | None = None
         """The application behind it, from the first request on."""
-        self.exchanges: set[_Exchange] = set()
+        self.exchanges: set[_AsgiBridge] = set()
         """What is under way."""
         self._mutex = threading.Lock()
         connection_created.connect(self._close_for_test_databases)
@@ -94,7 +94,7 @@ class _Pages:
         if viewer is None and not is_public and not request.user.is_authenticated:
             return _to_login(request)
         scope = _scope(request, path, viewer)
-        exchange = _Exchange(self._found(), scope, request.body, self.exchanges)
+        exchange = _AsgiBridge(self._found(), scope, request.body, self.exchanges)
         return exchange.answer(is_async=isinstance(request, ASGIRequest))
 
     def _found(self) -> Any:  # noqa: ANN401 - an ASGI application
@@ -113,11 +113,11 @@ class _Pages:
         if connection.alias == NO_DB_ALIAS and isinstance(self.app, DjangoDuly):
             for exchange in tuple(self.exchanges):
                 exchange.end()
-            self._pages.wait_for_acts()
+            self._pages.wait_for_bulk_actions()
             self.app.close()
 
 
-async def _who_asks(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlette's
+async def _auth_hook(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlette's
     found: Viewer | None = request.scope[_VIEWER]
     return found
 
@@ -148,7 +148,7 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 def _app(backend: str) -> Duly:
     """Return an application that knows all tasks of a database, on connections of its own."""
-    meet_tasks()
+    register_project_tasks()
     found = backend_of(backend).app if backends() else scheduler_app()
     if not isinstance(found, DjangoDuly):
         return found
@@ -181,7 +181,7 @@ def _scope(request: HttpRequest, path: str, viewer: "Viewer | None") -> Scope:
     }
 
 
-class _Exchange:
+class _AsgiBridge:
     """One request to an ASGI application, and its answer."""
 
     def __init__(
@@ -189,7 +189,7 @@ class _Exchange:
         pages: Any,  # noqa: ANN401 - as above
         scope: Scope,
         body: bytes,
-        under_way: "set[_Exchange]",
+        under_way: "set[_AsgiBridge]",
     ) -> None:
         self._pages = pages
         self._under_way = under_way
@@ -199,7 +199,7 @@ class _Exchange:
 
     def answer(self, *, is_async: bool) -> HttpResponseBase:
         """Return it: whole, or as a stream for whoever serves."""
-        start = self._loop.do(self._begin())
+        start = self._loop.run(self._begin())
         kind = dict(start["headers"]).get(b"content-type", b"").decode("latin-1")
         answer: HttpResponseBase
         if kind.startswith(_STREAM):
@@ -219,7 +219,7 @@ class _Exchange:
         return answer
 
     async def _begin(self) -> dict[str, Any]:
-        self._said: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
+        self._response_messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
         self._is_over = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         # An error has been answered, or is raised below.
@@ -227,7 +227,7 @@ class _Exchange:
         return await self._next()
 
     async def _next(self) -> dict[str, Any]:
-        saying = asyncio.create_task(self._said.get())
+        saying = asyncio.create_task(self._response_messages.get())
         await asyncio.wait({saying, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if saying.done():
             return saying.result()
@@ -238,7 +238,7 @@ class _Exchange:
     async def _run(self) -> None:
         self._under_way.add(self)
         try:
-            await self._pages(self._scope, self._receive, self._said.put)
+            await self._pages(self._scope, self._receive, self._response_messages.put)
         finally:
             self._is_over.set()
             self._under_way.discard(self)
@@ -253,9 +253,9 @@ class _Exchange:
         """End the answer as if its client had left, and wait until no thread works on it."""
         # A process that was forked has the answers of its parent, which are not its own to end.
         if self._loop is LOOP.get():
-            self._loop.do(self._leave())
+            self._loop.run(self._disconnect())
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         self._is_over.set()
         await asyncio.wait({self._task})
 
@@ -267,25 +267,25 @@ class _Exchange:
         try:
             more = True
             while more:
-                part = self._loop.do(self._next())
+                part = self._loop.run(self._next())
                 more = part.get("more_body", False)
                 yield part.get("body", b"")
         finally:
             # Nothing waits for it: the loop's thread may have stopped with the interpreter.
-            self._loop.begin(self._end())
+            self._loop.start_task(self._end())
 
     async def _parts_on_a_loop(self) -> AsyncIterator[bytes]:
         try:
             more = True
             while more:
-                part = await asyncio.wrap_future(self._loop.begin(self._next()))
+                part = await asyncio.wrap_future(self._loop.start_task(self._next()))
                 more = part.get("more_body", False)
                 yield part.get("body", b"")
         finally:
-            self._loop.begin(self._end())
+            self._loop.start_task(self._end())
 
 
-class _Loop:
+class _LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
@@ -293,13 +293,13 @@ class _Loop:
         thread = threading.Thread(target=self._loop.run_forever, name="duly-dashboard", daemon=True)
         thread.start()
 
-    def begin(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine, and the future of its end
+    def start_task(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine, and the future of its end
         """Have it do something."""
         return asyncio.run_coroutine_threadsafe(what, self._loop)
 
-    def do(self, what: Awaitable[T]) -> T:
+    def run(self, what: Awaitable[T]) -> T:
         """Have it do something, and wait for that."""
-        found: T = self.begin(what).result()
+        found: T = self.start_task(what).result()
         return found
 
     def close(self) -> None:
@@ -307,4 +307,4 @@ class _Loop:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-LOOP = PerProcess(_Loop)
+LOOP = PerProcess(_LoopThread)

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
-from duly.limits import POSTGRES_SECTION_SECONDS, SQLITE_SECTION_SECONDS
-from duly.store.opening import sqlite_path
+from duly.limits import POSTGRES_TRANSACTION_SECONDS, SQLITE_TRANSACTION_SECONDS
 from duly.store.protocol import Store
+from duly.store.store_factory import sqlite_path
 
 _OF_DJANGO = frozenset(
     {"assume_role", "isolation_level", "pool", "server_side_binding", "cursor_factory", "context"}
@@ -56,7 +56,7 @@ def _postgresql(settings: dict[str, Any]) -> str:
     return f"postgresql://?{urlencode(found, quote_via=quote)}"
 
 
-class DjangoConnection:
+class DjangoConnectionProvider:
     """Lends the connection that Django uses in this thread."""
 
     def __init__(self, alias: str) -> None:
@@ -76,19 +76,19 @@ class DjangoConnection:
             yield connections[self._alias].connection
 
 
-def borrowed_store(alias: str) -> Store:
+def external_store(alias: str) -> Store:
     """Return a store on whichever connection Django uses at the time."""
-    lender, vendor = DjangoConnection(alias), connections[alias].vendor
+    lender, vendor = DjangoConnectionProvider(alias), connections[alias].vendor
     if vendor == "postgresql":
-        from duly.store.postgres.borrowed import BorrowedPostgresStore  # noqa: PLC0415 - one driver
+        from duly.store.postgres.external import ExternalPostgresStore  # noqa: PLC0415 - one driver
 
-        return BorrowedPostgresStore(lender, url_of(alias))
+        return ExternalPostgresStore(lender, url_of(alias))
     if vendor != "sqlite":
         url_of(alias)  # Says what is wrong.
-    from duly.store.sqlite.borrowed import BorrowedSqliteStore  # noqa: PLC0415 - one driver only
+    from duly.store.sqlite.external import ExternalSqliteStore  # noqa: PLC0415 - one driver only
 
     path = None if is_in_memory(alias) else sqlite_path(url_of(alias))
-    return BorrowedSqliteStore(lender, path)
+    return ExternalSqliteStore(lender, path)
 
 
 def is_in_memory(alias: str) -> bool:
@@ -97,7 +97,7 @@ def is_in_memory(alias: str) -> bool:
     return name == ":memory:" or "mode=memory" in name
 
 
-def is_alone(alias: str) -> bool:
+def is_only_connection(alias: str) -> bool:
     """Return whether only Django's connection in this thread can use a database now.
 
     Others cannot reach one in memory, wait for an open transaction on SQLite, and do not see what
@@ -122,13 +122,13 @@ def is_testing() -> bool:
     return utils is not None and hasattr(utils._TestState, "saved_data")  # noqa: SLF001 - no other
 
 
-def section_seconds(alias: str) -> float:
+def transaction_limit_seconds(alias: str) -> float:
     """Return how long the transaction of a body may be open: on SQLite everybody waits for it."""
     is_sqlite = connections[alias].vendor == "sqlite"
-    return SQLITE_SECTION_SECONDS if is_sqlite else POSTGRES_SECTION_SECONDS
+    return SQLITE_TRANSACTION_SECONDS if is_sqlite else POSTGRES_TRANSACTION_SECONDS
 
 
-class Turn:
+class WriterLock:
     """The lock by which writers of a store in SQLite's file take turns; PostgreSQL has none."""
 
     def __init__(self, store: Store) -> None:
@@ -136,13 +136,13 @@ class Turn:
         self._is_held = False
         self._mutex = threading.Lock()
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Wait for it."""
         if self._lock is not None:
             self._lock.acquire()
             self._is_held = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the next writer go on; said again, do nothing."""
         with self._mutex:
             is_held, self._is_held = self._is_held, False
@@ -150,7 +150,7 @@ class Turn:
             self._lock.release()
 
 
-def give_up(alias: str, raw: Any, using: AbstractContextManager[Any]) -> None:  # noqa: ANN401 - the driver's own
+def roll_back_from_timer(alias: str, raw: Any, using: AbstractContextManager[Any]) -> None:  # noqa: ANN401 - the driver's own
     """Roll back the transaction of another thread, which uses the connection under this lock."""
     with suppress(Exception):  # It ends some way or other; whoever uses it is told why.
         if connections[alias].vendor == "sqlite":

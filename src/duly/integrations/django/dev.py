@@ -6,7 +6,7 @@ import threading
 
 from django.utils import autoreload
 
-from duly.integrations.django.desk import apps_of_project, meet_tasks
+from duly.integrations.django.project import apps_of_project, register_project_tasks
 
 _GRACE_SECONDS = 5.0
 
@@ -17,7 +17,7 @@ def run() -> None:
 
 
 def _work() -> None:
-    meet_tasks()
+    register_project_tasks()
     names = []
     for name, app in apps_of_project().items():
         worker = app.worker().start()

@@ -18,16 +18,16 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from duly.app import Duly
-from duly.carrier import Message, NotSent, Pace
+from duly.carrier import CarrierMessage, CarrierSendFailed, ResendPolicy
 from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
-from duly.integrations.carrying import Carrying
+from duly.integrations.carrier_worker import CarrierWorker
 from duly.integrations.django.app import DjangoDuly, scheduler_app
-from duly.integrations.django.bodies import tidy
-from duly.integrations.django.compat import TASK_CLASSES, Task
 from duly.integrations.django.inline import inline_worker
-from duly.integrations.django.raised import Raised, told_of
+from duly.integrations.django.task_body import close_stale_connections
+from duly.integrations.django.task_exceptions import RecentExceptions, exception_for
+from duly.integrations.django.tasks_api import TASK_CLASSES, Task
 from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,9 +36,9 @@ EXECUTION = "_periodic_tasks_execution_id"
 """The argument that names an execution, as users of django-periodic-tasks know it."""
 MOST_DISPATCHES = 3
 _RETENTION = timedelta(hours=24)
-RAISED = Raised()
+RAISED = RecentExceptions()
 """What bodies of executions raised that another backend carries."""
-_PLAIN = "_duly_exactly_once"
+_UNDECORATED = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
 
@@ -78,7 +78,7 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             if execution is None:
                 return await function(*args, **kwargs)
             is_inline = scheduler_app().is_inline()
-            carry = sync_to_async(_carry, thread_sensitive=is_inline)
+            carry = sync_to_async(_run_attempt, thread_sensitive=is_inline)
             return await carry(call, execution, args, kwargs)
 
     else:
@@ -88,9 +88,9 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
             execution = kwargs.pop(EXECUTION, None)
             if execution is None:
                 return function(*args, **kwargs)
-            return _carry(call, execution, args, kwargs)
+            return _run_attempt(call, execution, args, kwargs)
 
-    setattr(call, _PLAIN, function)
+    setattr(call, _UNDECORATED, function)
     setattr(call, _OPTIONS, options)
     return call
 
@@ -100,9 +100,9 @@ def once_options(function: Callable[..., Any]) -> dict[str, Any]:
     return dict(getattr(function, _OPTIONS, {}))
 
 
-def plain(function: Callable[..., Any]) -> Callable[..., Any] | None:
+def undecorated(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return the function below `@exactly_once`, None if that is not there."""
-    found: Callable[..., Any] | None = getattr(function, _PLAIN, None)
+    found: Callable[..., Any] | None = getattr(function, _UNDECORATED, None)
     return found
 
 
@@ -113,12 +113,12 @@ class DjangoCarrier:
         self._tasks: dict[str, Task] = {}
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> ResendPolicy:
         """How often an execution is handed over that nobody begins."""
         most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
         # Once would mean never again, though the one message may have been lost.
-        return Pace(stale, None if most is None else max(most, 2))
+        return ResendPolicy(stale, None if most is None else max(most, 2))
 
     def attach(self, _app: Duly) -> None:
         """Do nothing: which application that is, the settings of the project say."""
@@ -127,7 +127,7 @@ class DjangoCarrier:
         """Remember which task a name stands for."""
         self._tasks[name_of(task)] = task
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Enqueue the tasks on their own backends, each with the name of its execution."""
         failed: dict[str, Exception] = {}
         try:
@@ -137,11 +137,11 @@ class DjangoCarrier:
                 except Exception as error:  # noqa: BLE001 - of one backend, that others know nothing of
                     failed[message.run_id] = error
         finally:
-            tidy()
+            close_stale_connections()
         if failed:
-            raise NotSent(failed)
+            raise CarrierSendFailed(failed)
 
-    def _enqueue(self, message: Message) -> None:
+    def _enqueue(self, message: CarrierMessage) -> None:
         task = self._tasks[message.task].using(queue_name=message.queue, priority=message.priority)
         task.enqueue(**{EXECUTION: f"{message.run_id}:{message.claim_number}"})
 
@@ -160,32 +160,32 @@ def name_of(task: Task) -> str:
     return f"{task.module_path}@{task.backend}"
 
 
-def _carry(
+def _run_attempt(
     function: Callable[..., Any], execution: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - as above
     """Run one attempt to its end, if it is still to be had; return what came of it."""
     run_id, has_claim, claim_number = execution.partition(":")
     if not has_claim:
-        from duly.integrations.django.cut_over import adopt  # noqa: PLC0415 - needs this
+        from duly.integrations.django.cutover import adopt  # noqa: PLC0415 - needs this
 
         # A message that django-periodic-tasks has left in the queue: its run has not begun here.
         adopted, claim_number = adopt(execution, args, kwargs), "0"
         if adopted is None:
             return None
         run_id = adopted
-    app = scheduler_app().apart()
-    record = _to_be_had(app, run_id, int(claim_number))
+    app = scheduler_app().with_own_connections()
+    record = _get_claimable(app, run_id, int(claim_number))
     if record is None:
         return None
-    _meet(app, function, record.task)
+    _register_task(app, function, record.task)
     try:
         if not _run(app, run_id, int(claim_number), record.task):
             return None
     finally:
-        raised = RAISED.take(run_id)
+        raised = RAISED.pop(run_id)
     run = app.runs.get(run_id)
     if run.state is State.FAILED:
-        raise told_of(run, app.registry.find(record.task), raised)
+        raise exception_for(run, app.registry.find(record.task), raised)
     return run.result() if run.state is State.SUCCEEDED else None
 
 
@@ -194,7 +194,7 @@ def _run(app: DjangoDuly, run_id: str, claim_number: int, task: str) -> bool:
     if app.is_inline():
         with inline_worker(app) as worker:
             return worker.carry(run_id, claim_number)
-    carrying = Carrying()
+    carrying = CarrierWorker()
     carrying.attach(app)
     try:
         return carrying.run(run_id, claim_number, task)
@@ -202,7 +202,7 @@ def _run(app: DjangoDuly, run_id: str, claim_number: int, task: str) -> bool:
         carrying.stop()
 
 
-def _to_be_had(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:
+def _get_claimable(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:
     """Return a run if it is worth trying: a look is cheaper than a worker, and most are doubled."""
     try:
         record = app.runs.get(run_id).record
@@ -212,14 +212,14 @@ def _to_be_had(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:
     return record if is_waiting else None
 
 
-def _meet(app: Duly, function: Callable[..., Any], name: str) -> None:
+def _register_task(app: Duly, function: Callable[..., Any], name: str) -> None:
     """Make a task known under which an execution was brought; perhaps no code schedules it so."""
     path, _, backend = name.rpartition("@")
     if app.registry.find(name) is None and path == f"{function.__module__}.{function.__qualname__}":
-        from duly.integrations.django.scheduled import known_to_duly  # noqa: PLC0415 - needs this
+        from duly.integrations.django.code_schedules import register_task  # noqa: PLC0415 - needs this
 
         task = getattr(sys.modules[function.__module__], function.__qualname__)
-        known_to_duly(task.using(backend=backend))
+        register_task(task.using(backend=backend))
 
 
 CARRIER = DjangoCarrier()

@@ -10,7 +10,7 @@ from django.utils import timezone
 from duly.core.instants import moment
 
 
-class Moment(models.Field):
+class InstantField(models.Field):
     """An instant: microseconds on SQLite, a timestamp on PostgreSQL."""
 
     def get_internal_type(self) -> str:
@@ -25,7 +25,7 @@ class Moment(models.Field):
         return found if settings.USE_TZ else timezone.make_naive(found)
 
 
-class RunId(models.UUIDField):
+class RunIdField(models.UUIDField):
     """A UUID, which SQLite keeps as text with its dashes, where Django's own has none."""
 
     def get_db_prep_value(

@@ -7,16 +7,16 @@ from asgiref.sync import async_to_sync
 
 from duly.app import Duly
 from duly.integrations.django.app import DjangoDuly
-from duly.integrations.django.bodies import ON_CALLERS_CONNECTION
-from duly.runtime.inline import InlineWorker
+from duly.integrations.django.task_body import ON_EXTERNAL_CONNECTION
+from duly.worker.inline_worker import InlineWorker
 
 
 @contextmanager
 def inline_worker(app: Duly) -> Iterator[InlineWorker]:
     """Yield a worker that runs what is ready, or a run that it is brought, in this thread."""
-    store = app.on_djangos_connection() if isinstance(app, DjangoDuly) else app.store
-    token = ON_CALLERS_CONNECTION.set(True)
+    store = app.store_on_django_connection() if isinstance(app, DjangoDuly) else app.store
+    token = ON_EXTERNAL_CONNECTION.set(True)
     try:
         yield InlineWorker(store, app.registry, app.bus, awaiting=async_to_sync)
     finally:
-        ON_CALLERS_CONNECTION.reset(token)
+        ON_EXTERNAL_CONNECTION.reset(token)

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 from django.db import models
 
 from duly.core.states import DEAD, State
-from duly.integrations.django.fields import Moment, RunId
+from duly.integrations.django.fields import InstantField, RunIdField
 
 _STATES = [(state.value, state.value) for state in State]
 
 
-class WrittenByDuly(TypeError):
+class ModelIsReadOnly(TypeError):
     """Somebody tried to write a row past the engine, which would not know of it."""
 
     def __init__(self, what: str) -> None:
@@ -21,45 +21,45 @@ class WrittenByDuly(TypeError):
         )
 
 
-class Reading(models.QuerySet):
+class ReadOnlyQuerySet(models.QuerySet):
     """Finds rows and leaves them as they are."""
 
     def update(self, **_changes: Any) -> int:  # noqa: ANN401 - Django's
         """Refuse."""
-        raise WrittenByDuly(self.model._meta.verbose_name)  # noqa: SLF001 - Django's own way
+        raise ModelIsReadOnly(self.model._meta.verbose_name)  # noqa: SLF001 - Django's own way
 
     def delete(self) -> Any:  # noqa: ANN401 - Django's
         """Refuse."""
-        raise WrittenByDuly(self.model._meta.verbose_name)  # noqa: SLF001 - as above
+        raise ModelIsReadOnly(self.model._meta.verbose_name)  # noqa: SLF001 - as above
 
 
-class Found(models.Manager):
+class ReadOnlyManager(models.Manager):
     """All rows."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
         """Return them."""
-        return Reading(self.model, using=self._db)
+        return ReadOnlyQuerySet(self.model, using=self._db)
 
 
-class _ReadOnly(models.Model):
-    objects = Found()
+class _ReadOnlyModel(models.Model):
+    objects = ReadOnlyManager()
 
     class Meta:
         abstract = True
 
     def save(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - Django's
         """Refuse."""
-        raise WrittenByDuly(self._meta.verbose_name)
+        raise ModelIsReadOnly(self._meta.verbose_name)
 
     def delete(self, *_args: Any, **_options: Any) -> Any:  # noqa: ANN401 - Django's
         """Refuse."""
-        raise WrittenByDuly(self._meta.verbose_name)
+        raise ModelIsReadOnly(self._meta.verbose_name)
 
 
-class Run(_ReadOnly):
+class Run(_ReadOnlyModel):
     """A run, wherever it is: waiting, ready, running or finished."""
 
-    id = RunId(primary_key=True)
+    id = RunIdField(primary_key=True)
     task = models.TextField()
     queue = models.TextField()
     state = models.TextField(choices=_STATES)
@@ -68,10 +68,10 @@ class Run(_ReadOnly):
     generation = models.IntegerField()
     attempt = models.IntegerField()
     crashes = models.IntegerField()
-    created_at = Moment()
-    due_at = Moment()
-    claimed_at = Moment("started at", null=True)
-    finished_at = Moment(null=True)
+    created_at = InstantField()
+    due_at = InstantField()
+    claimed_at = InstantField("started at", null=True)
+    finished_at = InstantField(null=True)
     worker_id = models.TextField("worker", null=True)  # noqa: DJ001 - as above
     cancel_requested = models.BooleanField()
     parked = models.TextField(null=True)  # noqa: DJ001 - as above
@@ -97,7 +97,7 @@ class Run(_ReadOnly):
         return json.loads(self.tags).get("schedule") if self.tags else None
 
 
-class DeadLetters(Found):
+class DeadLetterManager(ReadOnlyManager):
     """Runs that wait for a person."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
@@ -108,7 +108,7 @@ class DeadLetters(Found):
 class DeadLetter(Run):
     """A run that failed or was interrupted, kept with all that is needed to run it again."""
 
-    objects = DeadLetters()
+    objects = DeadLetterManager()
 
     class Meta:  # noqa: D106 - Django's
         proxy = True
@@ -116,11 +116,11 @@ class DeadLetter(Run):
         default_permissions = ("view", "change")
 
 
-class Tag(_ReadOnly):
+class Tag(_ReadOnlyModel):
     """A tag of a run."""
 
     # Three columns are the key; Django is content with the one that runs are found by.
-    run_id = RunId(primary_key=True)
+    run_id = RunIdField(primary_key=True)
     name = models.TextField()
     value = models.TextField()
 
@@ -133,7 +133,7 @@ class Tag(_ReadOnly):
         return f"{self.name}={self.value}"
 
 
-class Executions(Found):
+class ExecutionManager(ReadOnlyManager):
     """Runs that schedules asked for."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
@@ -145,7 +145,7 @@ class Executions(Found):
 class Execution(Run):
     """A run that a schedule asked for."""
 
-    objects = Executions()
+    objects = ExecutionManager()
 
     class Meta:  # noqa: D106 - Django's
         proxy = True
@@ -153,7 +153,7 @@ class Execution(Run):
         default_permissions = ("view", "change")
 
 
-class Schedules(Found):
+class ScheduleManager(ReadOnlyManager):
     """Schedules that are not removed."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
@@ -161,7 +161,7 @@ class Schedules(Found):
         return super().get_queryset().exclude(state="removed")
 
 
-class Schedule(_ReadOnly):
+class Schedule(_ReadOnlyModel):
     """A schedule, which code defines or somebody in the admin."""
 
     name = models.TextField(primary_key=True)
@@ -177,12 +177,12 @@ class Schedule(_ReadOnly):
     reason = models.TextField(null=True)  # noqa: DJ001 - as the table has it
     source = models.TextField(choices=[("code", "code"), ("runtime", "database")])
     place = models.TextField("defined by")
-    next_at = Moment(null=True)
-    last_run_id = RunId(null=True)
-    created_at = Moment()
-    updated_at = Moment()
+    next_at = InstantField(null=True)
+    last_run_id = RunIdField(null=True)
+    created_at = InstantField()
+    updated_at = InstantField()
 
-    objects = Schedules()
+    objects = ScheduleManager()
 
     class Meta:  # noqa: D106 - Django's
         managed = False

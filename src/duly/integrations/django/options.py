@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from duly.core.retry import Retry
-from duly.defining import define
 from duly.errors import BadOption
-from duly.integrations.django.compat import TASK_CLASSES, Task
+from duly.integrations.django.tasks_api import TASK_CLASSES, Task
+from duly.task_options import define
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = "_duly_options"
-_NOT_HERE = frozenset({"name", "queue", "priority", "carrier"})
+_UNSUPPORTED = frozenset({"name", "queue", "priority", "carrier"})
 """Django has words of its own for these."""
-DEFINING = frozenset(define.__kwdefaults__ or ()) - _NOT_HERE
-CALLING = frozenset({"key", "tags"})
+DEFINITION_OPTIONS = frozenset(define.__kwdefaults__ or ()) - _UNSUPPORTED
+CALL_OPTIONS = frozenset({"key", "tags"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class DulyTask(Task):
 
 def duly_options(**options: Any) -> Callable[[F], F]:  # noqa: ANN401 - those of DulyTask
     """Give a function options of duly where Django's `@task` takes none of them: below it."""
-    unknown = sorted(options.keys() - DEFINING - CALLING)
+    unknown = sorted(options.keys() - DEFINITION_OPTIONS - CALL_OPTIONS)
     if unknown:
-        known = ", ".join(sorted(DEFINING | CALLING))
+        known = ", ".join(sorted(DEFINITION_OPTIONS | CALL_OPTIONS))
         raise BadOption(f"there is no option {unknown[0]!r}; there are {known}")
 
     def decorate(function: F) -> F:

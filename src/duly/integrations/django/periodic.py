@@ -14,22 +14,22 @@ from duly.core.instants import moment
 from duly.errors import BadOption, BadSchedule, StoreError, TaskNotRegistered
 from duly.events import EngineFailed
 from duly.integrations.django.app import scheduler_app
-from duly.integrations.django.compat import Task
-from duly.integrations.django.databases import is_testing
-from duly.integrations.django.desk import meet_tasks, project_tasks
-from duly.integrations.django.executions import plain
-from duly.integrations.django.inline import inline_worker
-from duly.integrations.django.scheduled import (
+from duly.integrations.django.code_schedules import (
     ScheduleEntry,
     ScheduleRegistry,
     schedule_registry,
     scheduled_task,
     sync_code_schedules,
 )
-from duly.runtime.relay import Relay
-from duly.store.firing import fire_due
-from duly.store.owning import PerProcess
+from duly.integrations.django.databases import is_testing
+from duly.integrations.django.executions import undecorated
+from duly.integrations.django.inline import inline_worker
+from duly.integrations.django.project import project_tasks, register_project_tasks
+from duly.integrations.django.tasks_api import Task
+from duly.store.due_schedules import fire_due
+from duly.store.per_process import PerProcess
 from duly.task import instant
+from duly.worker.services.relay import Relay
 
 __all__ = [
     "PeriodicTaskScheduler",
@@ -67,12 +67,12 @@ def validate_cron_expression(cron_expression: str) -> bool:
 
 def is_exactly_once(function: Any) -> bool:  # noqa: ANN401 - of a user's task
     """Say whether a function is below `@exactly_once`."""
-    return plain(function) is not None
+    return undecorated(function) is not None
 
 
 def resolve_task(task_path: str) -> Task:
     """Return a task of the project by its path; nothing is imported for it."""
-    meet_tasks()
+    register_project_tasks()
     known = {task.module_path: task for task in project_tasks()}
     if task_path not in known:
         raise TaskNotRegistered(task_path, tuple(sorted(known)))
@@ -81,7 +81,7 @@ def resolve_task(task_path: str) -> Task:
 
 def get_all_task_choices() -> list[tuple[str, str]]:
     """Return the paths of all tasks of the project, as choices of a form."""
-    meet_tasks()
+    register_project_tasks()
     return [(task.module_path, task.module_path) for task in project_tasks()]
 
 
@@ -102,14 +102,14 @@ class PeriodicTaskScheduler(threading.Thread):
 
     def run(self) -> None:
         """Fire until it is stopped."""
-        app = scheduler_app().apart()
+        app = scheduler_app().with_own_connections()
         while app.is_inline() and not self._is_over.is_set():
-            meet_tasks()
+            register_project_tasks()
             self.tick()
             self._is_over.wait(self.interval)
         while not self._is_over.is_set():
             try:
-                meet_tasks()
+                register_project_tasks()
                 with app.worker():
                     self._is_over.wait()
             except StoreError as error:
@@ -118,7 +118,7 @@ class PeriodicTaskScheduler(threading.Thread):
 
     def tick(self) -> None:
         """Fire what is due now, and hand it over."""
-        app = scheduler_app().apart()
+        app = scheduler_app().with_own_connections()
         app.schedules.sync()
         while (fired := fire_due(app.store)).has_more:
             if not fired.looked_at:
@@ -153,7 +153,7 @@ def _begin() -> Any:  # noqa: ANN401 - as above
     return scheduler
 
 
-SCHEDULER = PerProcess(_begin)
+PROCESS_SCHEDULER = PerProcess(_begin)
 """The one of this process, if settings ask for it: a forked server has one in each child."""
 
 
@@ -163,4 +163,4 @@ def autostart(**_request: Any) -> None:  # noqa: ANN401 - Django's
     Tests make requests too, and would meet what it fires; they call `tick` where they want that.
     """
     if not is_testing():
-        SCHEDULER.get()
+        PROCESS_SCHEDULER.get()

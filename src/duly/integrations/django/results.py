@@ -11,7 +11,7 @@ from django.utils import timezone
 from duly.core.instants import moment
 from duly.core.record import AttemptRecord, RunRecord
 from duly.core.states import State
-from duly.integrations.django.compat import Task, TaskError, TaskResult, TaskResultStatus
+from duly.integrations.django.tasks_api import Task, TaskError, TaskResult, TaskResultStatus
 from duly.registry import Definition
 
 _STATUS = {

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from duly.app import Duly
 from duly.core.amounts import amount
-from duly.integrations.django.desk import apps_of_project, meet_tasks
+from duly.integrations.django.project import apps_of_project, register_project_tasks
 from duly.limits import PAGE
 
 
 def lines() -> Iterator[str]:
     """Return what is to be said of every application of the project."""
-    meet_tasks()
+    register_project_tasks()
     for name, app in apps_of_project().items():
         yield f"{name}"
         yield from (f"  {what:<10} {text}" for what, text in _facts(app))

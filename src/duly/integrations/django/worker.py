@@ -9,26 +9,23 @@ from duly.app import Duly
 
 
 def _ready() -> None:
-    from duly.integrations.django.children import use_test_databases  # noqa: PLC0415 - as below
+    from duly.integrations.django.child_environment import use_test_databases  # noqa: PLC0415 - as below
 
     use_test_databases()
     django.setup()
-    from duly.integrations.django.app import (  # noqa: PLC0415 - reads settings
-        DjangoDuly,
-        scheduler_app,
-    )
+    from duly.integrations.django.app import DjangoDuly, scheduler_app  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
-    from duly.integrations.django.desk import meet_tasks  # noqa: PLC0415 - as above
+    from duly.integrations.django.project import register_project_tasks  # noqa: PLC0415 - as above
 
     # Also those that no code schedules: somebody may, in the admin.
-    meet_tasks()
+    register_project_tasks()
     apps: list[Duly] = [scheduler_app()]
     for backend in backends():
         backend.tell_ends()
         apps.append(backend.app)
     for app in apps:
         # In a test, a command may be called that only looks.
-        if isinstance(app, DjangoDuly) and not app.is_alone():
+        if isinstance(app, DjangoDuly) and not app.is_only_connection():
             app.runs_tasks = True
 
 

@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS
 from duly.errors import DulyError
-from duly.integrations.starlette import Serving, serving
+from duly.integrations.starlette import ServedApp, served_app
 
-_PATIENCE_SECONDS = 3.0
-_MOST_ASKING = 8
+_TIMEOUT_SECONDS = 3.0
+_MAX_CONCURRENT_CHECKS = 8
 """Probes that wait for the store at once; each keeps a thread for as long as that hangs."""
 
 
@@ -34,7 +34,7 @@ class Readiness(Health):
 def health_router() -> APIRouter:
     """Return the two probes; they say nothing that a stranger must not know."""
     router = APIRouter(tags=["health"])
-    room = threading.Semaphore(_MOST_ASKING)
+    room = threading.Semaphore(_MAX_CONCURRENT_CHECKS)
 
     @router.get("/livez")
     async def livez() -> Health:
@@ -48,9 +48,9 @@ def health_router() -> APIRouter:
         Schedules that are late are told, and make no process unready: it could be any other's task.
         """
         try:
-            looks = [_look(each, room) for each in serving(request)]
+            looks = [_check_health(each, room) for each in served_app(request)]
         except DulyError:
-            found = [_Found("duly was not started with this application")]
+            found = [_HealthCheck("duly was not started with this application")]
         else:
             found = await asyncio.gather(*looks)
         problems = [each.problem for each in found if each.problem is not None]
@@ -63,12 +63,12 @@ def health_router() -> APIRouter:
     return router
 
 
-class _Found(NamedTuple):
+class _HealthCheck(NamedTuple):
     problem: str | None
     lag: float = 0.0
 
 
-async def _look(served: Serving, room: threading.Semaphore) -> _Found:
+async def _check_health(served: ServedApp, room: threading.Semaphore) -> _HealthCheck:
     def ask() -> float:
         try:
             # Taken once: the application may be closed before the answer, and would open it again.
@@ -80,16 +80,16 @@ async def _look(served: Serving, room: threading.Semaphore) -> _Found:
         return 0.0 if left is None else max(0.0, -left / MICROSECONDS)
 
     if not room.acquire(blocking=False):
-        return _Found("the store has not answered those who asked before")
+        return _HealthCheck("the store has not answered those who asked before")
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            lag = await apart(ask)  # The loop's own threads may be busy with other things.
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            lag = await run_in_thread(ask)  # The loop's own threads may be busy with other things.
     except TimeoutError:
-        return _Found(f"the store did not answer within {_PATIENCE_SECONDS:g} s")
+        return _HealthCheck(f"the store did not answer within {_TIMEOUT_SECONDS:g} s")
     except DulyError as error:
         # Its words may name hosts and files.
-        return _Found(f"the store cannot be used ({type(error).__name__})")
+        return _HealthCheck(f"the store cannot be used ({type(error).__name__})")
     if served.worker is not None and not served.worker.is_live:
         problem = "the worker does not work: it is stopping, or its beats do not reach the store"
-        return _Found(problem, lag)
-    return _Found(None, lag)
+        return _HealthCheck(problem, lag)
+    return _HealthCheck(None, lag)

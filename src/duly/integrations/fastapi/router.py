@@ -8,10 +8,15 @@ from fastapi import APIRouter, Depends, Query
 
 from duly.api.runs import Filter
 from duly.app import Duly
-from duly.integrations.fastapi.documents import (
-    Act,
-    CancelAnswer,
-    Retry,
+from duly.integrations.fastapi.rejections import (
+    ErrorResponseRoute,
+    require_auth,
+    require_same_origin,
+)
+from duly.integrations.fastapi.schemas import (
+    ActionRequest,
+    CancelResult,
+    RetryRequest,
     RunDetail,
     RunPage,
     RunSummary,
@@ -22,7 +27,6 @@ from duly.integrations.fastapi.documents import (
     schedule_of,
     summary_of,
 )
-from duly.integrations.fastapi.refusing import Route, let_in, own_origin_only
 from duly.limits import PAGE, PAGE_DEFAULT, SCAN_RUNS
 
 _UPCOMING = 5
@@ -46,23 +50,24 @@ def duly_router(
     results are left out unless `show_arguments`, and then those a task redacts still are. Pages of
     `allowed_origins` may act, beside those of the application's own origin.
     """
-    who = _anybody if auth is None else let_in(auth)
-    router = APIRouter(route_class=Route, tags=["duly"], dependencies=[Depends(who)])
-    _add_looking(router, app, show_arguments=show_arguments)
+    who = _allow_all if auth is None else require_auth(auth)
+    router = APIRouter(route_class=ErrorResponseRoute, tags=["duly"], dependencies=[Depends(who)])
+    _add_read_routes(router, app, show_arguments=show_arguments)
     if write:
         acting = APIRouter(
-            route_class=Route, dependencies=[Depends(own_origin_only(frozenset(allowed_origins)))]
+            route_class=ErrorResponseRoute,
+            dependencies=[Depends(require_same_origin(frozenset(allowed_origins)))],
         )
-        _add_acting(acting, app, who, show_arguments=show_arguments)
+        _add_action_routes(acting, app, who, show_arguments=show_arguments)
         router.include_router(acting)
     return router
 
 
-def _anybody() -> None:
+def _allow_all() -> None:
     return None
 
 
-def _add_looking(router: APIRouter, app: Duly, *, show_arguments: bool) -> None:
+def _add_read_routes(router: APIRouter, app: Duly, *, show_arguments: bool) -> None:
     @router.get("/runs")
     def list_runs(
         state: Annotated[list[str] | None, Query()] = None,
@@ -100,14 +105,14 @@ def _add_looking(router: APIRouter, app: Duly, *, show_arguments: bool) -> None:
         return schedule_detail_of(schedule, upcoming, app.schedules.firings(name, limit=_RECENT))
 
 
-def _add_acting(router: APIRouter, app: Duly, who: Auth, *, show_arguments: bool) -> None:
+def _add_action_routes(router: APIRouter, app: Duly, who: Auth, *, show_arguments: bool) -> None:
     def actor(found: Annotated[object, Depends(who)]) -> str | None:
         return found if isinstance(found, str) else None
 
     Actor = Annotated[str | None, Depends(actor)]  # noqa: N806 - a type
 
     @router.post("/runs/{run_id}/retry")
-    def retry_run(run_id: str, how: Retry, actor: Actor) -> RunDetail:
+    def retry_run(run_id: str, how: RetryRequest, actor: Actor) -> RunDetail:
         """Queue a final run again, perhaps with other arguments."""
         arguments = None
         if how.arguments is not None:
@@ -123,18 +128,18 @@ def _add_acting(router: APIRouter, app: Duly, who: Auth, *, show_arguments: bool
         return detail_of(run, app.registry, show_arguments=show_arguments)
 
     @router.post("/runs/{run_id}/cancel")
-    def cancel_run(run_id: str, why: Act, actor: Actor) -> CancelAnswer:
+    def cancel_run(run_id: str, why: ActionRequest, actor: Actor) -> CancelResult:
         """Cancel a run that waits, ask one that runs to stop."""
-        return CancelAnswer(answer=app.runs.cancel(run_id, actor=actor, reason=why.reason))
+        return CancelResult(answer=app.runs.cancel(run_id, actor=actor, reason=why.reason))
 
     @router.post("/schedules/{name:path}/pause")
-    def pause_schedule(name: str, why: Act, actor: Actor) -> ScheduleSummary:
+    def pause_schedule(name: str, why: ActionRequest, actor: Actor) -> ScheduleSummary:
         """Skip what comes due until the schedule is resumed."""
         app.schedules.pause(name, actor=actor, reason=why.reason)
         return schedule_of(app.schedules.get(name))
 
     @router.post("/schedules/{name:path}/resume")
-    def resume_schedule(name: str, why: Act, actor: Actor) -> ScheduleSummary:
+    def resume_schedule(name: str, why: ActionRequest, actor: Actor) -> ScheduleSummary:
         """Let a schedule fire again."""
         app.schedules.resume(name, actor=actor, reason=why.reason)
         return schedule_of(app.schedules.get(name))

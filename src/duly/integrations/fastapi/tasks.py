@@ -6,9 +6,9 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from duly.errors import BadOption
-from duly.integrations.starlette import Serving, serving
+from duly.integrations.starlette import ServedApp, served_app
 from duly.run import Run
-from duly.task import Bound, Task
+from duly.task import BoundTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,7 +17,7 @@ R = TypeVar("R")
 class Tasks:
     """Adds tasks that are durable when `add_task` returns, so before the response is sent."""
 
-    def __init__(self, serving: tuple[Serving, ...], **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, serving: tuple[ServedApp, ...], **options: Any) -> None:  # noqa: ANN401
         self._serving = serving
         self._options = options
 
@@ -36,7 +36,7 @@ class Tasks:
         """Accept a run of a task without blocking the event loop."""
         return await self._bound(func).aenqueue(*args, **kwargs)
 
-    def _bound(self, func: Task[P, R]) -> Bound[P, R]:
+    def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
         if not isinstance(func, Task):
             raise BadOption(
                 f"{func!r} is no task, and only tasks outlive this process: decorate it with "
@@ -52,7 +52,7 @@ class Tasks:
 
 
 def _tasks(connection: HTTPConnection) -> Tasks:
-    return Tasks(serving(connection))
+    return Tasks(served_app(connection))
 
 
 DulyTasks = Annotated[Tasks, Depends(_tasks)]

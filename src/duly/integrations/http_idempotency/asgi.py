@@ -5,13 +5,18 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Unpack
 
-from duly.apart import apart
+from duly.async_threads import run_in_thread
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard import Guard
-from duly.integrations.http_idempotency.policy import Entry, Options, Policy, Ticket
-from duly.integrations.http_idempotency.recording import Recording
+from duly.integrations.http_idempotency.policy import (
+    ClaimedRequest,
+    IdempotencyPolicy,
+    KeyedRequest,
+    MiddlewareOptions,
+)
 from duly.integrations.http_idempotency.replies import Reply
 from duly.integrations.http_idempotency.request import Request, join_headers, strip_root
+from duly.integrations.http_idempotency.response_recorder import ResponseRecorder
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -22,17 +27,21 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CLAIM = "duly.claim"
 """Under what the application finds the claim of its request in the scope."""
 
-_PAST_US = {"http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"}
+_OUTSIDE_MIDDLEWARE = {
+    "http.response.pathsend",
+    "http.response.zerocopysend",
+    "http.response.trailers",
+}
 """Extensions by which a part of the response would not come as body."""
 
 
 class IdempotencyMiddleware:
     """Carries out a request with an Idempotency-Key once, and replays its response."""
 
-    def __init__(self, app: App, guard: Guard, **options: Unpack[Options]) -> None:
+    def __init__(self, app: App, guard: Guard, **options: Unpack[MiddlewareOptions]) -> None:
         """Stand before an application; the options are those of `Policy`."""
         self.app = app
-        self._policy = Policy(guard, **options)
+        self._policy = IdempotencyPolicy(guard, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; all but HTTP requests pass."""
@@ -49,7 +58,7 @@ class IdempotencyMiddleware:
             await self._guarded(found, request, scope, receive, send)
 
     async def _guarded(
-        self, ticket: Ticket, request: Request, scope: Scope, receive: Receive, send: Send
+        self, ticket: KeyedRequest, request: Request, scope: Scope, receive: Receive, send: Send
     ) -> None:
         body = await _read(receive, self._policy.max_body)
         if body is None:
@@ -66,16 +75,16 @@ class IdempotencyMiddleware:
         if not claim.first:
             await _answer(send, self._policy.replay(claim))
             return
-        entry = Entry(claim, ticket.scope)
-        exchange = _Exchange(self._policy, entry, body, receive, send)
+        entry = ClaimedRequest(claim, ticket.scope)
+        exchange = _AsgiExchange(self._policy, entry, body, receive, send)
         # In place, as routers do it too: what stands before us reads there which route it was.
         scope[CLAIM] = claim
         if extensions := scope.get("extensions"):
             scope["extensions"] = {
-                name: told for name, told in extensions.items() if name not in _PAST_US
+                name: told for name, told in extensions.items() if name not in _OUTSIDE_MIDDLEWARE
             }
         try:
-            refusal = await apart(lambda: self._policy.refuse(entry))
+            refusal = await run_in_thread(lambda: self._policy.refuse(entry))
             if refusal is None:
                 await self.app(scope, exchange.receive, exchange.send)
         finally:
@@ -85,18 +94,23 @@ class IdempotencyMiddleware:
         exchange.check()
 
 
-class _Exchange:
+class _AsgiExchange:
     """One request that the application carries out, and the response that it gives."""
 
     def __init__(
-        self, policy: Policy, entry: Entry, body: bytes, receive: Receive, send: Send
+        self,
+        policy: IdempotencyPolicy,
+        entry: ClaimedRequest,
+        body: bytes,
+        receive: Receive,
+        send: Send,
     ) -> None:
         self._policy = policy
         self._entry = entry
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
         self._receive = receive
         self._send = send
-        self._recording = Recording(policy.keeps)
+        self._recording = ResponseRecorder(policy.keeps)
         self._head: Message | None = None
         """The start of the response, until it is sent with the first of its body."""
         self._has_begun = False
@@ -130,7 +144,7 @@ class _Exchange:
             case "http.response.body":
                 self._recording.add(message.get("body", b""))
                 is_last = not message.get("more_body", False)
-                if (is_last or self._recording.is_ripe) and not self._is_settled:
+                if (is_last or self._recording.is_complete) and not self._is_settled:
                     await self._settle()
                 await self._pass_on(message)
             case _:
@@ -140,7 +154,7 @@ class _Exchange:
         """Let go of the key, if the application ended without a whole response."""
         if not self._is_settled:
             self._is_settled = True
-            await apart(lambda: self._policy.let_go(self._entry))
+            await run_in_thread(lambda: self._policy.release(self._entry))
 
     def check(self) -> None:
         """Raise what makes a response that has begun one that must not be taken for whole."""
@@ -151,7 +165,7 @@ class _Exchange:
         # Said before it is done: were we cancelled meanwhile, it is done all the same.
         self._is_settled = True
         try:
-            await apart(lambda: self._policy.settle(self._entry, self._recording))
+            await run_in_thread(lambda: self._policy.settle(self._entry, self._recording))
         except (ClaimLost, StoreError) as error:
             self._error = error
             self.check()

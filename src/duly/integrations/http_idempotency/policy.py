@@ -7,11 +7,10 @@ from typing import NamedTuple, TypedDict
 
 from duly.errors import BadOption, ClaimLost, PayloadError, StoreError
 from duly.guard import Guard, GuardClaim
+from duly.guard.entry import KeyEntry
 from duly.guard.guard import check_ttl
-from duly.guard.once import Once
 from duly.integrations.http_idempotency.quota import Quota
-from duly.integrations.http_idempotency.recording import Recording
-from duly.integrations.http_idempotency.replies import Problems, Replies, Reply
+from duly.integrations.http_idempotency.replies import ProblemResponses, Replies, Reply
 from duly.integrations.http_idempotency.request import (
     KEY_HEADER,
     MalformedKey,
@@ -22,6 +21,7 @@ from duly.integrations.http_idempotency.request import (
     parse_length,
     scoped_key,
 )
+from duly.integrations.http_idempotency.response_recorder import ResponseRecorder
 from duly.limits import GUARD_TTL_SECONDS, HTTP_BODY_BYTES, HTTP_KEPT_RESPONSES
 
 _SAFE = {"GET", "HEAD", "OPTIONS", "TRACE"}
@@ -44,7 +44,7 @@ def is_final(status: int) -> bool:
     return status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRY_AGAIN | _REFUSALS
 
 
-class Options(TypedDict, total=False):
+class MiddlewareOptions(TypedDict, total=False):
     """What both kinds of middleware can be told; see `Policy`."""
 
     methods: Sequence[str]
@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
     documentation: str | None
 
 
-class Ticket(NamedTuple):
+class KeyedRequest(NamedTuple):
     """A request that may be guarded."""
 
     key: str
@@ -65,14 +65,14 @@ class Ticket(NamedTuple):
     scope: str
 
 
-class Entry(NamedTuple):
+class ClaimedRequest(NamedTuple):
     """A request that this process carries out."""
 
     claim: GuardClaim
     scope: str
 
 
-class Policy:
+class IdempotencyPolicy:
     """The decisions about a request with a key, and about one that should have one."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Policy:
             raise BadOption(f"max_kept must be a number of responses from 1, not {max_kept!r}")
         self.max_body = max_body
         self.keeps = keeps
-        self.problems = Problems(documentation)
+        self.problems = ProblemResponses(documentation)
         self._guard = guard
         self._methods = frozenset(methods)
         self._requires = required if callable(required) else _beneath(required or ())
@@ -118,7 +118,7 @@ class Policy:
         self._scope = scope
         self._quota = Quota(guard, limit=max_kept, ttl=self._ttl)
 
-    def screen(self, request: Request) -> Ticket | Reply | None:
+    def screen(self, request: Request) -> KeyedRequest | Reply | None:
         """Return how to guard it, what to answer instead, or None if it is not our matter."""
         if request.method not in self._methods:
             return None
@@ -137,15 +137,15 @@ class Policy:
             raise BadOption(f"scope must return a text or None, not {scope!r:.80}")
         if not scope:
             return self.problems.caller_unknown()
-        return Ticket(scoped_key(key, scope), scope)
+        return KeyedRequest(scoped_key(key, scope), scope)
 
-    def enter(self, ticket: Ticket, request: Request, body: bytes) -> Once:
+    def enter(self, ticket: KeyedRequest, request: Request, body: bytes) -> KeyEntry:
         """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""
         return self._guard.enter(
             ticket.key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES
         )
 
-    def refuse(self, entry: Entry) -> Reply | None:
+    def refuse(self, entry: ClaimedRequest) -> Reply | None:
         """Return what to answer to a caller who may keep no more; None if the request may begin."""
         try:
             if not self._quota.is_used_up(entry.scope):
@@ -162,13 +162,13 @@ class Policy:
             return self.problems.not_kept()
         return reply.replayed
 
-    def settle(self, entry: Entry, recording: Recording) -> None:
+    def settle(self, entry: ClaimedRequest, recording: ResponseRecorder) -> None:
         """Say how the request ended; ClaimLost or a StoreError if a response cannot be relied on.
 
         It is said before the client can have the whole response.
         """
         if not recording.is_kept:
-            self.let_go(entry)
+            self.release(entry)
             return
         reply = recording.reply()
         entry.claim.done(reply)
@@ -176,7 +176,7 @@ class Policy:
         with suppress(StoreError):
             self._quota.charge(entry.scope, reply.size)
 
-    def let_go(self, entry: Entry) -> None:
+    def release(self, entry: ClaimedRequest) -> None:
         """Let the request be carried out again, and leave nothing of it in the ledger."""
         # Whoever has taken it over decides; a key that cannot be let go is free with its lease.
         with suppress(ClaimLost, StoreError):

@@ -36,7 +36,7 @@ class Quota:
             AcquireKey(place, new_id(), "quota", fingerprint=None, lease=0, ttl=kept)
             for _ in range(1 + size // HTTP_KEPT_UNIT)
         ]
-        self._guard.ask(lambda ledger: ledger.apply(ops))
+        self._guard.call_ledger(lambda ledger: ledger.apply(ops))
 
     @property
     def seconds_left(self) -> int | None:

@@ -107,7 +107,7 @@ def forbids_storing(headers: Headers) -> bool:
     return "no-store" in {directive.strip().lower() for directive in said.split(",")}
 
 
-class Problems:
+class ProblemResponses:
     """Problem details (RFC 9457), with a link to the API's documentation if there is one."""
 
     def __init__(self, documentation: str | None) -> None:

@@ -8,10 +8,14 @@ from typing import Any, Self, Unpack
 
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard import Guard
-from duly.integrations.http_idempotency.policy import Entry, Options, Policy
-from duly.integrations.http_idempotency.recording import Recording
+from duly.integrations.http_idempotency.policy import (
+    ClaimedRequest,
+    IdempotencyPolicy,
+    MiddlewareOptions,
+)
 from duly.integrations.http_idempotency.replies import Headers, Reply
 from duly.integrations.http_idempotency.request import Request, join_headers, parse_length
+from duly.integrations.http_idempotency.response_recorder import ResponseRecorder
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -24,10 +28,10 @@ CLAIM = "duly.claim"
 class WSGIIdempotencyMiddleware:
     """Carries out a request with an Idempotency-Key once, and replays its response."""
 
-    def __init__(self, app: App, guard: Guard, **options: Unpack[Options]) -> None:
+    def __init__(self, app: App, guard: Guard, **options: Unpack[MiddlewareOptions]) -> None:
         """Stand before an application; the options are those of `Policy`."""
         self.app = app
-        self._policy = Policy(guard, **options)
+        self._policy = IdempotencyPolicy(guard, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
@@ -50,7 +54,7 @@ class WSGIIdempotencyMiddleware:
         environ[CLAIM] = claim
         environ["wsgi.input"] = BytesIO(body)
         environ["CONTENT_LENGTH"] = str(len(body))
-        exchange = _Exchange(self._policy, Entry(claim, found.scope), start_response)
+        exchange = _WsgiExchange(self._policy, ClaimedRequest(claim, found.scope), start_response)
         return exchange.refuse() or exchange.run(self.app, environ)
 
     def _read(self, environ: Environ) -> bytes | Reply:
@@ -76,14 +80,16 @@ class WSGIIdempotencyMiddleware:
         return body
 
 
-class _Exchange:
+class _WsgiExchange:
     """One request that the application carries out: the response that it gives, to iterate."""
 
-    def __init__(self, policy: Policy, entry: Entry, start_response: StartResponse) -> None:
+    def __init__(
+        self, policy: IdempotencyPolicy, entry: ClaimedRequest, start_response: StartResponse
+    ) -> None:
         self._policy = policy
         self._entry = entry
         self._start_response = start_response
-        self._recording = Recording(policy.keeps)
+        self._recording = ResponseRecorder(policy.keeps)
         self._head: tuple[Any, ...] | None = None
         """The start of the response, until it is sent with the first of its body."""
         self._has_begun = False
@@ -97,7 +103,7 @@ class _Exchange:
         refusal = self._policy.refuse(self._entry)
         if refusal is None:
             return None
-        self._let_go()
+        self._release()
         return _answer(self._start_response, refusal)
 
     def run(self, app: App, environ: Environ) -> Self:
@@ -105,7 +111,7 @@ class _Exchange:
         try:
             self._result = app(environ, self._start)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         return self
 
@@ -118,7 +124,7 @@ class _Exchange:
             while self._recording.is_kept and not self._is_settled:
                 next(self._chunks, None)
         finally:
-            self._let_go()
+            self._release()
             if hasattr(self._result, "close"):
                 self._result.close()
 
@@ -141,7 +147,7 @@ class _Exchange:
                 self._recording.expect(sum(map(len, chain(self._written, self._result))))
             for chunk in self._all_chunks():
                 self._recording.add(chunk)
-                if self._recording.is_ripe and (instead := self._settle()):
+                if self._recording.is_complete and (instead := self._settle()):
                     yield from instead
                     return
                 self._begin()
@@ -151,7 +157,7 @@ class _Exchange:
             else:
                 self._begin()
         finally:
-            self._let_go()
+            self._release()
 
     def _all_chunks(self) -> Iterator[bytes]:
         """Yield what the application returns and what it writes, in the order of both."""
@@ -180,10 +186,10 @@ class _Exchange:
             self._has_begun = True
             self._start_response(*head)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if not self._is_settled:
             self._is_settled = True
-            self._policy.let_go(self._entry)
+            self._policy.release(self._entry)
 
 
 def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives

@@ -4,7 +4,7 @@ from duly.integrations.extras import missing
 
 try:
     from duly.integrations.rq.carrier import RQCarrier, carry
-    from duly.integrations.rq.idempotent import idempotent
+    from duly.integrations.rq.idempotency import idempotent
 except ModuleNotFoundError as error:
     raise missing(error, "rq") from error
 

@@ -6,12 +6,12 @@ from weakref import WeakValueDictionary
 import rq
 
 from duly.app import Duly
-from duly.carrier import Message, check_pace
+from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import AppNotFound, TaskNotRegistered
-from duly.integrations.carrying import Carrying
+from duly.integrations.carrier_worker import CarrierWorker
 from duly.limits import RELAY_STALE_SECONDS
-from duly.runtime.loading import load, parse_reference
 from duly.settings import load_settings
+from duly.worker.app_loader import load, parse_reference
 
 _FUNCTION = "duly.integrations.rq.carry"
 _NO_TIMEOUT = -1
@@ -45,17 +45,17 @@ class RQCarrier:
         is handed over again after `stale` seconds, then after twice that and so on, `most` times.
         `settings` are those of a worker: lease, beat, grace.
         """
-        self.pace = check_pace(stale, most)
+        self.pace = check_resend_policy(stale, most)
         self._queue = queue
         self._reference = _name(app)
-        self._carrying = Carrying(**settings)
+        self._carrying = CarrierWorker(**settings)
 
     def attach(self, app: Duly) -> None:
         """Get to know the application whose tasks name this carrier."""
         self._carrying.attach(app)
         _applications[self._reference] = app
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Send messages over RQ's Redis."""
         # A message is a hint, so what becomes of it is of no use for long. How long a body may
         # take is the task's to say; RQ would end it after three minutes.

@@ -9,46 +9,52 @@ statements, from one that the seed chooses.
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from duly.prove import errands
-from duly.prove.strikes import Strike
-from duly.prove.sweeping import Struck, Sweep, count_statements
+from duly.prove import crash_tasks
+from duly.prove.faults import InjectedFault
+from duly.prove.statement_sweep import StatementKill, StatementSweep, count_statements
 from duly.prove.trial import Trial
 
 
 def boundaries(trial: Trial, scale: float) -> None:
     """Sweep every errand, and everybody who wakes a run that waits."""
     stride = max(1, round(1 / scale))
-    found: list[Struck] = []
+    found: list[StatementKill] = []
     passed: Counter[str] = Counter()
-    with Sweep(trial.url, stride=stride, random=trial.random) as sweep:
+    with StatementSweep(trial.url, stride=stride, random=trial.random) as sweep:
         for name, strikes in _sweeps(sweep).items():
             for struck in strikes():
-                trial.tell(f"statements of {name}", len(found), len(found) + 1)
+                trial.report_progress(f"statements of {name}", len(found), len(found) + 1)
                 found.append(struck)
-                passed[name] += not struck.fate.was_struck
-                trial.broken += [f"{' '.join(map(str, struck.order))}: {b}" for b in struck.broken]
+                passed[name] += not struck.fate.was_killed
+                trial.violations += [
+                    f"{' '.join(map(str, struck.order))}: {b}" for b in struck.violations
+                ]
                 if struck.order.number:
-                    trial.strikes.append(_strike(name, struck))
+                    trial.faults.append(_strike(name, struck))
     trial.facts |= {
         "every_so_many_statements": stride,
-        "boundaries_struck": sum(struck.fate.was_struck for struck in found),
+        "boundaries_struck": sum(struck.fate.was_killed for struck in found),
         "passed_without_a_strike": dict(passed),
-        "rows_per_run": {name: len(errand.rows) for name, errand in errands.ERRANDS.items()},
-        "runs_with_other_rows": sum(bool(struck.broken) for struck in found),
+        "rows_per_run": {
+            name: len(errand.rows) for name, errand in crash_tasks.CRASH_TASKS.items()
+        },
+        "runs_with_other_rows": sum(bool(struck.violations) for struck in found),
         "longest_seconds_until_the_run_had_ended": round(max(s.seconds for s in found), 2),
         "statements_struck": count_statements(found),
     }
 
 
-def _sweeps(sweep: Sweep) -> dict[str, Callable[[], Iterator[Struck]]]:
-    works = {f"worker of {name}": lambda name=name: sweep.work(name) for name in errands.ERRANDS}
+def _sweeps(sweep: StatementSweep) -> dict[str, Callable[[], Iterator[StatementKill]]]:
+    works = {
+        f"worker of {name}": lambda name=name: sweep.work(name) for name in crash_tasks.CRASH_TASKS
+    }
     return works | {
         "sender of an event": sweep.send,
-        "worker of children": sweep.mind,
+        "worker of children": sweep.complete_children,
         "promoter": sweep.tick,
     }
 
 
-def _strike(name: str, struck: Struck) -> Strike:
+def _strike(name: str, struck: StatementKill) -> InjectedFault:
     target = f"{name} {struck.order.side} a statement"
-    return Strike("kill", target, struck.fate.pid, None, struck=struck.fate.was_struck)
+    return InjectedFault("kill", target, struck.fate.pid, None, took_effect=struck.fate.was_killed)

@@ -4,8 +4,8 @@ import json
 from collections import Counter
 
 from duly.prove import workload
-from duly.prove.redriving import start_redriver
-from duly.prove.strikes import KILLED, Strike
+from duly.prove.faults import KILLED, InjectedFault
+from duly.prove.retry_process import start_retry_process
 from duly.prove.trial import Trial
 
 DEAD_LETTERS = 10_000
@@ -22,31 +22,33 @@ def dead_letters(trial: Trial, scale: float) -> None:
     trial.start_tree(processes=2, async_limit=200, lease=6.0, beat=1.0)
     trial.wait_until_working()
     for done in range(0, wanted, _FEED):
-        trial.tell("failing", done, wanted)
+        trial.report_progress("failing", done, wanted)
         trial.feeder.enqueue(min(_FEED, wanted - done))
     trial.drain()
     failed = [run for run in trial.database.runs() if run.state == "failed"]
     trial.facts["failed"] = len(failed)
-    _strike_one(trial, wanted)
-    _redrive_twice(trial)
+    _kill_one_retrier(trial, wanted)
+    _retry_twice(trial)
     trial.drain()
     trial.stop_trees()
-    trial.broken += _not_once(trial)
+    trial.violations += _not_retried_once(trial)
 
 
-def _strike_one(trial: Trial, wanted: int) -> None:
+def _kill_one_retrier(trial: Trial, wanted: int) -> None:
     """A redriver that is killed on the way has redriven some, once, and the others not at all."""
-    trial.tell("redriving", 0, wanted)
+    trial.report_progress("redriving", 0, wanted)
     point = trial.random.choice(["operate.before_commit", "operate.after_commit"])
-    redriver = start_redriver(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
+    redriver = start_retry_process(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
     redriver.communicate(timeout=_SECONDS)
     struck = redriver.poll() == KILLED
-    trial.strikes.append(Strike("kill", f"redriver at {point}", redriver.pid, None, struck))
-    trial.facts["redriven_before_the_kill"] = len(trial.database.redrives())
+    trial.faults.append(InjectedFault("kill", f"redriver at {point}", redriver.pid, None, struck))
+    trial.facts["redriven_before_the_kill"] = len(trial.database.retries())
 
 
-def _redrive_twice(trial: Trial) -> None:
-    redrivers = [start_redriver(trial.starter, trial.url, trial.folder, RATE) for _ in range(2)]
+def _retry_twice(trial: Trial) -> None:
+    redrivers = [
+        start_retry_process(trial.starter, trial.url, trial.folder, RATE) for _ in range(2)
+    ]
     answers = []
     for redriver in redrivers:
         printed, _ = redriver.communicate(timeout=_SECONDS)
@@ -61,9 +63,9 @@ def _redrive_twice(trial: Trial) -> None:
     }
 
 
-def _not_once(trial: Trial) -> list[str]:
+def _not_retried_once(trial: Trial) -> list[str]:
     """Say which runs were not redriven exactly once, by their effects and by the acts."""
-    acts = trial.database.redrives()
+    acts = trial.database.retries()
     bodies = Counter((e.run_id, e.generation) for e in trial.journal.read_effects())
     found = []
     for run in trial.database.runs():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from duly import faultpoints
 from duly.clock import monotonic
-from duly.prove.doomed import PLAN_VARIABLE
-from duly.prove.keeping import KEEPER_POINT_VARIABLE
-from duly.prove.producing import start_producer
-from duly.prove.strikes import KILLED, Strike, choose_child, is_gone, kill_child
-from duly.prove.trees import Tree, pause_for
+from duly.prove.crash_workload import PLAN_VARIABLE
+from duly.prove.faults import KILLED, InjectedFault, choose_child, is_gone, kill_child
+from duly.prove.process_tree import ProcessTree, pause_for
+from duly.prove.producer_process import start_producer
+from duly.prove.supervisor_process import SUPERVISOR_POINT_VARIABLE
 from duly.prove.trial import Trial
 
 REPETITIONS = 20
@@ -20,7 +20,7 @@ _LATEST_HIT = 4
 _LOOK_SECONDS = 0.02
 _PRODUCED = 40
 _SPARES, _MOST_SPARES = 5, 40
-_KEEPER_VERBS = ("beat", "recover")
+_SUPERVISOR_VERBS = ("beat", "recover")
 
 
 def fault_points(trial: Trial, scale: float) -> None:
@@ -29,23 +29,23 @@ def fault_points(trial: Trial, scale: float) -> None:
     trial.start_tree(processes=1)
     trial.feeder.start()
     points = [name for name in faultpoints.NAMES if not name.startswith(("enqueue", "beat"))]
-    strike_workers(trial, points * repetitions)
-    _strike_keepers(trial, repetitions)
-    _strike_producers(trial, repetitions)
+    kill_workers(trial, points * repetitions)
+    _kill_supervisors(trial, repetitions)
+    _kill_producers(trial, repetitions)
     trial.feeder.stop()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()
-    struck = {strike.target for strike in trial.strikes if strike.struck}
+    struck = {strike.target for strike in trial.faults if strike.took_effect}
     trial.facts["points_never_struck"] = sorted(set(faultpoints.NAMES) - _named(struck))
 
 
-def strike_workers(trial: Trial, points: Sequence[str]) -> None:
+def kill_workers(trial: Trial, points: Sequence[str]) -> None:
     """Let workers die one after the other, each at the next point of a plan."""
     wanted = Counter(points)
     file = trial.folder / "plan.txt"
     _plan(trial, file, wanted, latest_hit=_LATEST_HIT)
     doomed = trial.start_tree(
-        app="duly.prove.doomed:app",
+        app="duly.prove.crash_workload:app",
         processes=3,
         spares=min(_MOST_SPARES, wanted.total() + _SPARES),
         environment={PLAN_VARIABLE: str(file)},
@@ -54,7 +54,7 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
     known = 0
     while (left := wanted - _struck(trial)) and monotonic() < until:
         made = wanted.total() - left.total()
-        trial.tell("points in workers", made, wanted.total())
+        trial.report_progress("points in workers", made, wanted.total())
         if made > known:
             known, last = made, monotonic()
         elif monotonic() - last > _STUCK_SECONDS:
@@ -70,9 +70,9 @@ def strike_workers(trial: Trial, points: Sequence[str]) -> None:
     trial.trees.remove(doomed)
     doomed.end()
     # A worker notes the point right before it kills itself, and has to be gone then.
-    trial.strikes += [
-        Strike("kill", f"worker at {point}", pid, None, struck=is_gone(pid))
-        for point, pid in trial.journal.read_struck()
+    trial.faults += [
+        InjectedFault("kill", f"worker at {point}", pid, None, took_effect=is_gone(pid))
+        for point, pid in trial.journal.read_faults()
     ]
 
 
@@ -83,26 +83,26 @@ def _plan(trial: Trial, file: Path, wanted: Counter[str], *, latest_hit: int) ->
 
 
 def _struck(trial: Trial) -> Counter[str]:
-    return Counter(point for point, _pid in trial.journal.read_struck())
+    return Counter(point for point, _pid in trial.journal.read_faults())
 
 
-def _strike_keepers(trial: Trial, repetitions: int) -> None:
-    points = [name for name in faultpoints.NAMES if name.startswith(_KEEPER_VERBS)]
+def _kill_supervisors(trial: Trial, repetitions: int) -> None:
+    points = [name for name in faultpoints.NAMES if name.startswith(_SUPERVISOR_VERBS)]
     for made, name in enumerate(points * repetitions):
-        trial.tell("points in keepers", made, len(points) * repetitions)
+        trial.report_progress("points in keepers", made, len(points) * repetitions)
         point = f"{name}@{trial.random.randint(1, 3 if name.startswith('beat') else 1)}"
-        tree = trial.start_tree(processes=1, environment={KEEPER_POINT_VARIABLE: point})
+        tree = trial.start_tree(processes=1, environment={SUPERVISOR_POINT_VARIABLE: point})
         if name.startswith("recover"):
-            _give_it_something_to_recover(trial, tree)
+            _leave_a_dead_worker(trial, tree)
         status = tree.wait(_STRIKE_SECONDS)
-        trial.strikes.append(
-            Strike("kill", f"keeper at {name}", tree.pid, None, struck=status == KILLED)
+        trial.faults.append(
+            InjectedFault("kill", f"keeper at {name}", tree.pid, None, took_effect=status == KILLED)
         )
         trial.trees.remove(tree)
         tree.end()
 
 
-def _give_it_something_to_recover(trial: Trial, tree: Tree) -> None:
+def _leave_a_dead_worker(trial: Trial, tree: ProcessTree) -> None:
     while tree.is_running:
         child = choose_child(tree, trial.random)
         if child is not None:
@@ -111,15 +111,17 @@ def _give_it_something_to_recover(trial: Trial, tree: Tree) -> None:
         pause_for(_LOOK_SECONDS)
 
 
-def _strike_producers(trial: Trial, repetitions: int) -> None:
+def _kill_producers(trial: Trial, repetitions: int) -> None:
     points = [name for name in faultpoints.NAMES if name.startswith("enqueue")]
     for made, name in enumerate(points * repetitions):
-        trial.tell("points in producers", made, len(points) * repetitions)
+        trial.report_progress("points in producers", made, len(points) * repetitions)
         point = f"{name}@{trial.random.randint(1, _PRODUCED // 2)}"
         producer = start_producer(trial.starter, trial.url, trial.folder, point, _PRODUCED)
         status = producer.wait(_STRIKE_SECONDS)
-        trial.strikes.append(
-            Strike("kill", f"producer at {name}", producer.pid, None, struck=status == KILLED)
+        trial.faults.append(
+            InjectedFault(
+                "kill", f"producer at {name}", producer.pid, None, took_effect=status == KILLED
+            )
         )
 
 

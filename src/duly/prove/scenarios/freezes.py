@@ -4,9 +4,9 @@ from functools import partial
 from itertools import cycle
 
 from duly.clock import monotonic
-from duly.prove.feeding import everything_and_long_bodies
-from duly.prove.strikes import EMBEDDED, FREEZES, FreezeUnderWay, freeze, freeze_embedded, thaw
-from duly.prove.trees import Tree, pause_for
+from duly.prove.faults import EMBEDDED, FREEZES, ActiveFreeze, freeze, freeze_embedded, thaw
+from duly.prove.feeder import everything_and_long_bodies
+from duly.prove.process_tree import ProcessTree, pause_for
 from duly.prove.trial import Trial, is_working
 
 FREEZE_COUNT = 200
@@ -29,41 +29,45 @@ def freezes(trial: Trial, scale: float) -> None:
     lease = trial.settings.lease
     trial.use_mix(partial(everything_and_long_bodies, longer=trial.longer), backlog=60)
     for _ in range(_TREES):
-        trial.start_tree(processes=1, app="duly.prove.stopping:app")
+        trial.start_tree(processes=1, app="duly.prove.freeze_workload:app")
     trial.start_embedded()
     trial.feeder.start()
     trial.wait_until_working()
     kinds = cycle(FREEZES)
     kind = next(kinds)
-    under_way: list[FreezeUnderWay] = []
-    while len(trial.strikes) < wanted or under_way:
-        trial.tell("freezes", len(trial.strikes), wanted)
+    under_way: list[ActiveFreeze] = []
+    while len(trial.faults) < wanted or under_way:
+        trial.report_progress("freezes", len(trial.faults), wanted)
         for due in [one for one in under_way if _is_due(trial, one)]:
             under_way.remove(due)
             _end(trial, due)
-        if len(under_way) < _AT_ONCE and len(trial.strikes) + len(under_way) < wanted:
+        if len(under_way) < _AT_ONCE and len(trial.faults) + len(under_way) < wanted:
             seconds = lease * _PAST_THE_LEASE + trial.random.uniform(0.0, 0.4)
             begun = _begin(trial, kind, [one.tree for one in under_way], seconds)
             if begun is not None:
                 under_way.append(begun)
                 kind = next(kinds)
         pause_for(_LOOK_SECONDS)
-        if wanted == len(trial.strikes) < most and not any(trial.journal.read_late()):
+        if wanted == len(trial.faults) < most and not any(trial.journal.read_late_writes()):
             wanted = min(most, wanted + len(FREEZES))
     trial.feeder.stop()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()
-    _tell_of_zombies(trial)
+    _report_late_writers(trial)
 
 
-def _begin(trial: Trial, kind: str, frozen: list[Tree], seconds: float) -> FreezeUnderWay | None:
+def _begin(
+    trial: Trial, kind: str, frozen: list[ProcessTree], seconds: float
+) -> ActiveFreeze | None:
     if kind == EMBEDDED:
         return _begin_in_program(trial, frozen, seconds)
     tree = _choose(trial, frozen)
     return None if tree is None else freeze(tree, kind, seconds, trial.random)
 
 
-def _begin_in_program(trial: Trial, frozen: list[Tree], seconds: float) -> FreezeUnderWay | None:
+def _begin_in_program(
+    trial: Trial, frozen: list[ProcessTree], seconds: float
+) -> ActiveFreeze | None:
     (program,) = trial.embedded
     if program in frozen:
         return None
@@ -74,13 +78,13 @@ def _begin_in_program(trial: Trial, frozen: list[Tree], seconds: float) -> Freez
     return begun
 
 
-def _choose(trial: Trial, frozen: list[Tree]) -> Tree | None:
+def _choose(trial: Trial, frozen: list[ProcessTree]) -> ProcessTree | None:
     free = [tree for tree in trial.trees if tree not in frozen and is_working(tree)]
     # Somebody has to take over what the frozen ones hold.
     return trial.random.choice(free) if len(free) > 1 else None
 
 
-def _is_due(trial: Trial, one: FreezeUnderWay) -> bool:
+def _is_due(trial: Trial, one: ActiveFreeze) -> bool:
     """Say whether it is time to wake it: a program not before it has lost what it held.
 
     Others may themselves be too young, or too lately woken, to call it dead when its lease is over;
@@ -92,17 +96,17 @@ def _is_due(trial: Trial, one: FreezeUnderWay) -> bool:
     return not trial.database.has_live_worker(one.tree.pid) or late > _PATIENCE_SECONDS
 
 
-def _end(trial: Trial, due: FreezeUnderWay) -> None:
+def _end(trial: Trial, due: ActiveFreeze) -> None:
     strike, freezes = thaw(due, trial.random)
-    trial.strikes.append(strike)
+    trial.faults.append(strike)
     trial.freezes += freezes
 
 
-def _tell_of_zombies(trial: Trial) -> None:
+def _report_late_writers(trial: Trial) -> None:
     """Say what the frozen lost while they slept, and what they still tried when they woke."""
-    frozen = {strike.worker_id for strike in trial.strikes if strike.worker_id}
+    frozen = {strike.worker_id for strike in trial.faults if strike.worker_id}
     states = {worker_id: state for worker_id, state, _pid in trial.database.workers()}
-    late = trial.journal.read_late()
+    late = trial.journal.read_late_writes()
     trial.facts |= {
         "frozen_workers": len(frozen),
         "frozen_workers_declared_dead": sum(states.get(name) == "dead" for name in frozen),
@@ -114,4 +118,4 @@ def _tell_of_zombies(trial: Trial) -> None:
         "late_writes_refused_by_the_fence": sum(late),
     }
     if not sum(late):
-        trial.broken.append("the fence refused nothing, so this shows nothing of it")
+        trial.violations.append("the fence refused nothing, so this shows nothing of it")

@@ -1,7 +1,7 @@
 """SIGKILL of random worker processes, and of whole trees, while every kind of task runs."""
 
-from duly.prove.strikes import choose_child, kill_child, kill_tree
-from duly.prove.trees import pause_for
+from duly.prove.faults import choose_child, kill_child, kill_tree
+from duly.prove.process_tree import pause_for
 from duly.prove.trial import Trial, is_working
 
 KILLS = 1_000
@@ -21,20 +21,20 @@ def kills(trial: Trial, scale: float) -> None:
         trial.start_tree(spares=min(_MOST_SPARES, wanted // trees + _SPARES))
     trial.feeder.start()
     trial.wait_until_working()
-    while (made := sum(strike.struck for strike in trial.strikes)) < wanted:
-        trial.tell("kills", made, wanted)
+    while (made := sum(strike.took_effect for strike in trial.faults)) < wanted:
+        trial.report_progress("kills", made, wanted)
         tree = trial.random.choice(trial.trees)
         child = choose_child(tree, trial.random)
         if child is None:
             pause_for(_LOOK_SECONDS)
             continue
         if trial.random.random() < _TREE_SHARE and sum(map(is_working, trial.trees)) > 1:
-            trial.strikes.append(kill_tree(tree))
+            trial.faults.append(kill_tree(tree))
             trial.replace(tree)
         else:
-            trial.strikes.append(kill_child(tree, child))
+            trial.faults.append(kill_child(tree, child))
         pause_for(trial.random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
     trial.feeder.stop()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()
-    trial.facts["deaths_by_sigkill_seen_by_keepers"] = trial.killed_as_keepers_saw()
+    trial.facts["deaths_by_sigkill_seen_by_keepers"] = trial.kills_seen_by_supervisors()

@@ -4,20 +4,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from duly.clock import monotonic, new_id
-from duly.core.states import Lane
-from duly.prove.claiming import (
+from duly.core.states import SlotKind
+from duly.prove.claimer_process import (
     CAPACITY,
     LANE,
     OTHER_TASK,
     QUEUE,
     QUEUE_LIMIT,
     TASK,
-    Claimer,
-    give_back,
+    ClaimerProcess,
+    requeue_lost,
     start_claimer,
 )
-from duly.prove.strikes import Strike
-from duly.prove.trees import pause_for, wait_for
+from duly.prove.faults import InjectedFault
+from duly.prove.process_tree import pause_for, wait_for
 from duly.prove.trial import Trial
 from duly.store.ops import Enqueue, Recover
 
@@ -32,25 +32,25 @@ Slot = tuple[str, str, int]
 """Run, lane, and 1 where it took a place, -1 where it left."""
 
 
-def limits(trial: Trial, scale: float, program: str = "duly.prove.claiming") -> None:
+def limits(trial: Trial, scale: float, program: str = "duly.prove.claimer_process") -> None:
     """Kill claimers while they race, until all runs have ended; then look at every transition."""
     count, kills = max(4, round(CLAIMERS * min(1.0, 4 * scale))), max(4, round(KILLS * scale))
     trial.database.record_slots()
     trial.app.queues.limit(QUEUE, QUEUE_LIMIT, actor="prove")
     until = monotonic() + _SECONDS
     with _claiming(trial, count, program) as claimers:
-        while (left := _left(trial)) or len(trial.strikes) < kills:
-            trial.tell("kills", len(trial.strikes), kills)
-            if len(trial.strikes) < kills:
+        while (left := _count_unfinished(trial)) or len(trial.faults) < kills:
+            trial.report_progress("kills", len(trial.faults), kills)
+            if len(trial.faults) < kills:
                 if left < _BACKLOG:
                     trial.app.store.apply([_order(number) for number in range(_BACKLOG)])
                 _kill_one(trial, claimers, program)
             if monotonic() > until:
-                trial.broken.append(f"{left} runs never got a place")
+                trial.violations.append(f"{left} runs never got a place")
                 break
             pause_for(_PAUSE_SECONDS)
     slots = trial.database.slots()
-    trial.broken += exceeded(slots)
+    trial.violations += exceeded(slots)
     trial.facts |= {
         "claimers": count,
         "limit_of_the_task": CAPACITY,
@@ -80,44 +80,44 @@ def exceeded(slots: Iterable[Slot]) -> Iterator[str]:
 
 
 @contextmanager
-def _claiming(trial: Trial, count: int, program: str) -> Iterator[list[Claimer]]:
-    claimers: list[Claimer] = []
+def _claiming(trial: Trial, count: int, program: str) -> Iterator[list[ClaimerProcess]]:
+    claimers: list[ClaimerProcess] = []
     try:
         for _ in range(count):
             claimers += [_start(trial, program)]
-        wait_for(lambda: _are_there(trial, claimers), _START_SECONDS, _PAUSE_SECONDS)
+        wait_for(lambda: _are_registered(trial, claimers), _START_SECONDS, _PAUSE_SECONDS)
         yield claimers
     finally:
         for claimer in claimers:
             _end(trial, claimer)
 
 
-def _start(trial: Trial, program: str) -> Claimer:
+def _start(trial: Trial, program: str) -> ClaimerProcess:
     return start_claimer(trial.starter, trial.url, trial.random.getrandbits(30), program)
 
 
-def _are_there(trial: Trial, claimers: list[Claimer]) -> bool:
+def _are_registered(trial: Trial, claimers: list[ClaimerProcess]) -> bool:
     known = {worker.id for worker in trial.app.store.list_workers()}
     return all(claimer.worker_id in known for claimer in claimers)
 
 
-def _kill_one(trial: Trial, claimers: list[Claimer], program: str) -> None:
+def _kill_one(trial: Trial, claimers: list[ClaimerProcess], program: str) -> None:
     """Kill one in whatever it is doing, recover it at once, and let another take its place."""
     victim = claimers.pop(trial.random.randrange(len(claimers)))
     _end(trial, victim)
-    trial.strikes.append(
-        Strike("kill", "claimer", victim.process.pid, victim.worker_id, struck=True)
+    trial.faults.append(
+        InjectedFault("kill", "claimer", victim.process.pid, victim.worker_id, took_effect=True)
     )
     claimers.append(_start(trial, program))
 
 
-def _end(trial: Trial, claimer: Claimer) -> None:
+def _end(trial: Trial, claimer: ClaimerProcess) -> None:
     claimer.process.kill()
     claimer.process.wait()
-    trial.app.store.apply([Recover(claimer.worker_id, give_back)])
+    trial.app.store.apply([Recover(claimer.worker_id, requeue_lost)])
 
 
-def _left(trial: Trial) -> int:
+def _count_unfinished(trial: Trial) -> int:
     found = (queue for queue in trial.app.queues.list() if queue.name == QUEUE)
     return sum(queue.ready + queue.waiting + queue.running for queue in found)
 
@@ -126,4 +126,4 @@ def _order(number: int) -> Enqueue:
     """Of three runs two are under the limit of their task; all are under that of their queue."""
     if number % 3:
         return Enqueue(new_id(), TASK, QUEUE, LANE, 0, "[[],{}]")
-    return Enqueue(new_id(), OTHER_TASK, QUEUE, Lane.THREAD, 0, "[[],{}]")
+    return Enqueue(new_id(), OTHER_TASK, QUEUE, SlotKind.THREAD, 0, "[[],{}]")

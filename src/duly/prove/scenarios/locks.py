@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from duly.prove.racing import Racers, Try
-from duly.prove.strikes import Strike
+from duly.prove.faults import InjectedFault
+from duly.prove.racer_process import LockRacers, RacerResult
 from duly.prove.trial import Trial
 from duly.store.lock_ops import ReleaseLock, RenewLock
 
@@ -18,12 +18,12 @@ class Race(NamedTuple):
     """What came of one race."""
 
     number: int
-    tries: list[Try]
+    tries: list[RacerResult]
     late_holder_was_heard: bool
     """Whether the holder before could still renew or release it afterwards."""
 
     @property
-    def winners(self) -> list[Try]:
+    def winners(self) -> list[RacerResult]:
         """Those who were told that the lock is theirs."""
         return [each for each in self.tries if each.is_ours]
 
@@ -32,17 +32,17 @@ def locks(trial: Trial, scale: float) -> None:
     """Let the lock expire under every winner, and race for it again."""
     wanted = max(2, round(RACES * scale))
     races: list[Race] = []
-    with Racers(trial.starter, trial.url, PROCESSES) as racers:
-        vanished: Try | None = None
+    with LockRacers(trial.starter, trial.url, PROCESSES) as racers:
+        vanished: RacerResult | None = None
         for number in range(wanted):
-            trial.tell("races", number, wanted)
+            trial.report_progress("races", number, wanted)
             tries = racers.race(_NAME)
-            is_heard = vanished is not None and _comes_late(trial, vanished)
+            is_heard = vanished is not None and _try_as_late_holder(trial, vanished)
             races.append(Race(number, tries, is_heard))
             for winner in races[-1].winners:
                 vanished = winner
-                trial.strikes.append(_expire(trial, winner))
-    trial.broken += broken_races(races)
+                trial.faults.append(_expire(trial, winner))
+    trial.violations += broken_races(races)
     winners = [winner for race in races for winner in race.winners]
     trial.facts |= {
         "races": wanted,
@@ -68,14 +68,14 @@ def broken_races(races: Iterable[Race]) -> Iterator[str]:
             yield f"the holder before race {race.number} renewed or released what it had lost"
 
 
-def _expire(trial: Trial, holder: Try) -> Strike:
+def _expire(trial: Trial, holder: RacerResult) -> InjectedFault:
     """End the holder's time at once, as if it had vanished that long ago."""
     op = RenewLock(_NAME, holder.owner, holder.fence, ttl=1)
     (is_ours,) = trial.app.store.apply([op])
-    return Strike("expiry", "lock", holder.pid, None, struck=is_ours)
+    return InjectedFault("expiry", "lock", holder.pid, None, took_effect=is_ours)
 
 
-def _comes_late(trial: Trial, holder: Try) -> bool:
+def _try_as_late_holder(trial: Trial, holder: RacerResult) -> bool:
     """Let a holder that lost the lock renew and release it; say whether either took effect."""
     place = (_NAME, holder.owner, holder.fence)
     return any(trial.app.store.apply([RenewLock(*place, ttl=1), ReleaseLock(*place)]))

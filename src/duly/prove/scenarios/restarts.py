@@ -2,8 +2,8 @@
 
 import signal
 
-from duly.prove.strikes import Strike
-from duly.prove.trees import pause_for, wait_for
+from duly.prove.faults import InjectedFault
+from duly.prove.process_tree import pause_for, wait_for
 from duly.prove.trial import Trial, is_working
 
 RESTARTS = 100
@@ -22,17 +22,17 @@ def restarts(trial: Trial, scale: float) -> None:
     trial.feeder.start()
     trial.wait_until_working()
     for made in range(wanted):
-        trial.tell("restarts", made, wanted)
+        trial.report_progress("restarts", made, wanted)
         old = trial.trees[0]
         new = trial.start_tree(**_SETTINGS)
         wait_for(lambda new=new: is_working(new), _START_SECONDS)  # type: ignore[misc]  # bound now
         pause_for(trial.random.uniform(0.0, 0.1))
-        old.signal_keeper(signal.SIGTERM)
+        old.signal_supervisor(signal.SIGTERM)
         status = old.wait(_STOP_SECONDS)
-        trial.strikes.append(Strike("term", "tree", old.pid, None, struck=status == 0))
+        trial.faults.append(InjectedFault("term", "tree", old.pid, None, took_effect=status == 0))
         trial.trees.remove(old)
         if status is None:
             old.end()
     trial.feeder.stop()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()

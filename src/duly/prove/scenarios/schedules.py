@@ -11,10 +11,10 @@ from itertools import cycle, islice
 
 from duly.core.schedule import SECOND
 from duly.prove import workload
-from duly.prove.firing import PLAN_VARIABLE
-from duly.prove.history import Due
-from duly.prove.strikes import Strike, is_gone
-from duly.prove.trees import Tree, wait_for
+from duly.prove.faults import InjectedFault, is_gone
+from duly.prove.firing_crash_workload import PLAN_VARIABLE
+from duly.prove.history import DueInstant
+from duly.prove.process_tree import ProcessTree, wait_for
 from duly.prove.trial import START_SECONDS, Trial
 
 TRIALS = 100
@@ -35,14 +35,14 @@ def schedules(trial: Trial, scale: float) -> None:
     plan = trial.folder / "firing-plan.txt"
     plan.touch()
     tree = trial.start_tree(
-        app="duly.prove.firing:app",
+        app="duly.prove.firing_crash_workload:app",
         processes=PROCESSES,
         environment={PLAN_VARIABLE: str(plan)},
     )
     points = cycle(_POINTS)
     asked: Counter[str] = Counter()
     for made in range(wanted):
-        trial.tell("trials", made, wanted)
+        trial.report_progress("trials", made, wanted)
         wait_for(lambda: _is_whole(tree), START_SECONDS, _LOOK_SECONDS)
         if made % _KILLS_EVERY == _KILLS_AT:
             deaths = list(islice(points, _KILLS_PER_TRIAL))
@@ -51,19 +51,19 @@ def schedules(trial: Trial, scale: float) -> None:
         names = _add_schedules(trial, made)
         wait_for(lambda names=names: _have_ended(trial, names), _PATIENCE_SECONDS, _LOOK_SECONDS)  # type: ignore[misc]  # bound now
         trial.drain()
-    trial.settle_down()
+    trial.wait_until_recovered()
     trial.stop_trees()
-    trial.strikes += _deaths(trial, asked)
+    trial.faults += _deaths(trial, asked)
     trial.facts |= {
         "trials": wanted,
         "processes": PROCESSES,
         "due_at_once": DUE_AT_ONCE,
         "executions": len(trial.database.rows()),
-        "deaths_by_sigkill_seen_by_keepers": trial.killed_as_keepers_saw(),
+        "deaths_by_sigkill_seen_by_keepers": trial.kills_seen_by_supervisors(),
     }
 
 
-def _is_whole(tree: Tree) -> bool:
+def _is_whole(tree: ProcessTree) -> bool:
     """Say whether all processes of a tree look for what is due."""
     return sum(child.is_registered for child in tree.children()) >= PROCESSES
 
@@ -73,7 +73,7 @@ def _add_schedules(trial: Trial, number: int) -> list[str]:
     names = [f"trial:{number}:{place}" for place in range(DUE_AT_ONCE)]
     for place, name in enumerate(names):
         trial.app.schedules.add(name, workload.order, at=instant, args=(place, 5))
-        trial.due.append(Due(name, 1, round(instant.timestamp() * SECOND)))
+        trial.due.append(DueInstant(name, 1, round(instant.timestamp() * SECOND)))
     return names
 
 
@@ -82,12 +82,12 @@ def _have_ended(trial: Trial, names: list[str]) -> bool:
     return all(trial.app.schedules.get(name).state == "ended" for name in reversed(names))
 
 
-def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[Strike]:
+def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[InjectedFault]:
     """Say who died as asked to, and which deaths nobody came to: others had fired it all."""
     left = Counter(asked)
-    for point, pid in trial.journal.read_struck():
+    for point, pid in trial.journal.read_faults():
         left[point] -= 1
         # A worker notes the point right before it kills itself, and has to be gone then.
-        yield Strike("kill", f"scheduler at {point}", pid, None, struck=is_gone(pid))
+        yield InjectedFault("kill", f"scheduler at {point}", pid, None, took_effect=is_gone(pid))
     for point in left.elements():
-        yield Strike("kill", f"scheduler at {point}", 0, None, struck=False)
+        yield InjectedFault("kill", f"scheduler at {point}", 0, None, took_effect=False)

@@ -10,14 +10,22 @@ from itertools import takewhile
 
 from duly import faultpoints
 from duly.core.cron import Cron
-from duly.core.schedule import SECOND, Every, Rules, Trigger, instants, rules_text, trigger_text
-from duly.prove.history import Due
-from duly.prove.strikes import Strike
+from duly.core.schedule import (
+    SECOND,
+    IntervalTrigger,
+    Rules,
+    Trigger,
+    instants,
+    rules_text,
+    trigger_text,
+)
+from duly.prove.faults import InjectedFault
+from duly.prove.history import DueInstant
 from duly.prove.trial import Trial
-from duly.store.firing import fire_due
-from duly.store.opening import open_store
+from duly.store.due_schedules import fire_due
 from duly.store.protocol import Store
 from duly.store.schedule_ops import PutSchedule
+from duly.store.store_factory import open_store
 
 DAYS = 2 * 365
 SCHEDULERS = 8
@@ -46,7 +54,7 @@ _RULES = Rules(misfire="all", max_catch_up=1000, overlap="allow")
 def simulation(trial: Trial, scale: float) -> None:
     """Let simulated time pass, and say what was due."""
     days = DAYS * scale
-    world = World(trial)
+    world = SimulatedWorld(trial)
     try:
         world.live(days)
     finally:
@@ -62,14 +70,14 @@ def simulation(trial: Trial, scale: float) -> None:
     }
 
 
-class World:
+class SimulatedWorld:
     """True time, the schedulers, and what they ought to have fired."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._random = trial.random
         self._now = _BEGIN
-        self._clock = _SetClock()
+        self._clock = _SettableClock()
         self.looks = 0
         self.skews = [
             self._random.randint(-_SKEW_SECONDS, _SKEW_SECONDS) * SECOND for _ in range(SCHEDULERS)
@@ -79,7 +87,7 @@ class World:
             for place, expression in enumerate(EXPRESSIONS)
             for zone in ZONES
         }
-        self.triggers["interval"] = Every(7 * 60 * SECOND, _BEGIN)
+        self.triggers["interval"] = IntervalTrigger(7 * 60 * SECOND, _BEGIN)
         trial.database.simulate_time()
         self._stores = [self._open() for _ in range(SCHEDULERS)]
         # At the true time, so that every first instant is the same for everybody.
@@ -91,20 +99,21 @@ class World:
         end = self._now + round(days * _DAY)
         while self._now < end:
             past = self._now - _BEGIN
-            self._trial.tell("days", past // _DAY, round(days))
+            self._trial.report_progress("days", past // _DAY, round(days))
             self._now += self._random.choice(_STEP_SECONDS) * SECOND
             for _ in range(self._random.randrange(_LOOKS_PER_STEP)):
                 self._look(self._random.randrange(SCHEDULERS))
         for place in range(SCHEDULERS):
             self._look(place, may_die=False)
 
-    def due(self) -> Iterator[Due]:
+    def due(self) -> Iterator[DueInstant]:
         """Return what was due by the clock of the scheduler that is ahead."""
         last = self._now + max(self.skews)
         for name, trigger in self.triggers.items():
             found = instants(trigger, Rules(), _BEGIN)
             yield from (
-                Due(name, 1, instant) for instant in takewhile(lambda each: each <= last, found)
+                DueInstant(name, 1, instant)
+                for instant in takewhile(lambda each: each <= last, found)
             )
 
     def close(self) -> None:
@@ -121,9 +130,9 @@ class World:
         try:
             while fire_due(self._stores[place], _BATCH).looked_at:
                 pass
-        except _Killed:
-            self._trial.strikes.append(
-                Strike("kill", f"scheduler at {point}", os.getpid(), None, struck=True)
+        except _SimulatedKill:
+            self._trial.faults.append(
+                InjectedFault("kill", f"scheduler at {point}", os.getpid(), None, took_effect=True)
             )
             self._stores[place].close()
             self._stores[place] = self._open()
@@ -138,7 +147,7 @@ class World:
         self._trial.database.set_time(self._clock.time)
 
 
-class _SetClock:
+class _SettableClock:
     """A clock that shows what it was set to."""
 
     time = _BEGIN
@@ -150,12 +159,12 @@ class _SetClock:
         return self.time
 
 
-class _Killed(BaseException):
+class _SimulatedKill(BaseException):
     """A process that ends here."""
 
 
 def _die() -> None:
-    raise _Killed
+    raise _SimulatedKill
 
 
 def _put(name: str, trigger: Trigger) -> PutSchedule:

@@ -4,8 +4,8 @@ import threading
 from typing import NamedTuple
 
 from duly.clock import MICROSECONDS, monotonic
-from duly.prove.errands import SLEEPERS, app, count_sleepers, doze
-from duly.prove.trees import wait_for
+from duly.prove.crash_tasks import SLEEPERS, app, count_sleepers, sleep_until
+from duly.prove.process_tree import wait_for
 from duly.prove.trial import Trial
 
 RUNS = 10_000
@@ -20,7 +20,7 @@ _PATIENCE = (3, 9, 27)
 the first runs wake before the last one sleeps, the next number is tried."""
 
 
-class Slept(NamedTuple):
+class SleepMeasurement(NamedTuple):
     """What it cost that runs slept, and how they ended."""
 
     ended_before: int
@@ -38,10 +38,10 @@ def sleepers(trial: Trial, scale: float) -> None:
     """Let runs sleep until one instant, and look what they cost meanwhile."""
     wanted = max(10, round(RUNS * scale))
     app.use_url(trial.url)
-    trial.tell("sleepers", 0, wanted)
+    trial.report_progress("sleepers", 0, wanted)
     slept = let_sleep(wanted)
     app.close()
-    trial.broken += broken_sleep(slept, wanted)
+    trial.violations += broken_sleep(slept, wanted)
     trial.facts |= {
         "sleepers": wanted,
         "threads_before_and_meanwhile": [slept.threads_before, slept.threads_meanwhile],
@@ -53,16 +53,16 @@ def sleepers(trial: Trial, scale: float) -> None:
     }
 
 
-def let_sleep(wanted: int) -> Slept:
+def let_sleep(wanted: int) -> SleepMeasurement:
     """Run them on one worker of this process."""
     first = first_of(wanted)
     with app.worker(queues=SLEEPERS):
         # One alone, so that what follows does not time how a worker starts.
-        _put_to_bed(1, 1.0)
+        _start_sleepers(1, 1.0)
         began_at = monotonic()
-        _put_to_bed(first - 1, 1.0)
+        _start_sleepers(first - 1, 1.0)
         each_seconds = (monotonic() - began_at) / (first - 1)
-        wait_for(lambda: _is_over(first), _SECONDS, _LOOK_SECONDS)
+        wait_for(lambda: _have_all_ended(first), _SECONDS, _LOOK_SECONDS)
         # What a worker starts when it first needs it is there by now.
         threads_before = _count_threads()
         ended_before = first
@@ -76,15 +76,15 @@ def let_sleep(wanted: int) -> Slept:
         return slept._replace(threads_before=threads_before)
 
 
-def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> Slept:
+def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> SleepMeasurement:
     began_at = monotonic()
-    _put_to_bed(wanted, bed_seconds)
+    _start_sleepers(wanted, bed_seconds)
     asleep_at = monotonic()
     # In this order: counting runs has a timer, which is a thread.
     threads_meanwhile, meanwhile = _count_threads(), count_sleepers()
-    wait_for(lambda: _is_over(ended_before + wanted), _SECONDS, _LOOK_SECONDS)
+    wait_for(lambda: _have_all_ended(ended_before + wanted), _SECONDS, _LOOK_SECONDS)
     ended_at = monotonic()
-    return Slept(
+    return SleepMeasurement(
         ended_before,
         0,
         threads_meanwhile,
@@ -95,7 +95,7 @@ def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> Slept:
     )
 
 
-def broken_sleep(slept: Slept, wanted: int) -> list[str]:
+def broken_sleep(slept: SleepMeasurement, wanted: int) -> list[str]:
     """Say what sleeping has cost that it must not cost."""
     found = []
     if slept.threads_meanwhile > slept.threads_before:
@@ -118,10 +118,10 @@ def _count_threads() -> int:
     return sum(thread.name not in _OF_WRITES for thread in threading.enumerate())
 
 
-def _put_to_bed(runs: int, seconds: float) -> None:
+def _start_sleepers(runs: int, seconds: float) -> None:
     """Have runs sleep until so many seconds from now, and wait until all of them do."""
     until = app.store.now() + int(seconds * MICROSECONDS)
-    app.enqueue_many(doze.call(until) for _ in range(runs))
+    app.enqueue_many(sleep_until.call(until) for _ in range(runs))
     wait_for(_all_asleep, seconds, _LOOK_SECONDS)
 
 
@@ -130,5 +130,5 @@ def _all_asleep() -> bool:
     return not any(queue.ready or queue.running for queue in app.queues.list())
 
 
-def _is_over(wanted: int) -> bool:
+def _have_all_ended(wanted: int) -> bool:
     return count_sleepers().get(("succeeded", 1), 0) >= wanted

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from duly.core.addresses import is_secret_parameter
 from duly.core.secret_names import REDACTED
 from duly.errors import StoreRefused
-from duly.store.postgres.hosts import Hosts
+from duly.store.postgres.host_lookup import HostResolver
 
 _UNREADABLE = (
     "the database's address cannot be read; write it as "
@@ -59,7 +59,7 @@ class Address:
         self.shown_url = _shown(given)
         self.epoch = Epoch()
         """Shared by all copies of this address, as is the next one."""
-        self.hosts = Hosts()
+        self.hosts = HostResolver()
 
     def with_parameters(self, **parameters: object) -> Self:
         """Return the same address with some parameters of the connection replaced."""

@@ -6,15 +6,19 @@ from typing import Any
 
 import psycopg
 
-from duly.core.record import Claim, Claims, from_fields
+from duly.core.record import Claim, Claims, fast_constructor
 from duly.limits import TRANSACTION_BYTES
-from duly.store.carry_ops import ClaimCarried
+from duly.store.carrier_ops import ClaimCarried
 from duly.store.ops import ClaimRuns, Want
-from duly.store.postgres.columns import numbers, optional_texts, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import numbers, optional_texts, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import is_fatal
-from duly.store.postgres.limited import LimitedClaim, bytes_of_rows, take_carried_from_queue
-from duly.store.postgres.line import Line
+from duly.store.postgres.limited_claims import (
+    PostgresLimitedClaim,
+    bytes_of_rows,
+    take_carried_from_queue,
+)
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "claim")
@@ -24,18 +28,18 @@ _ANNOUNCED = "(SELECT pg_catalog.pg_notify(duly_channel(), %(announcement)s)) AS
 
 _Row = tuple[Any, ...]
 
-_claim = from_fields(Claim)
+_claim = fast_constructor(Claim)
 _LANE = Claim._fields.index("lane")
 
 
-class Claimer:
+class PostgresClaims:
     """Claims for the workers of this process.
 
     Every claim of a worker has a later `claimed_at` than all that it knows of. So after a lost
     connection, the runs that the store says it holds since then are what the last claim took.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ReconnectingConnection) -> None:
         self._line = line
         self._claimed_at: dict[str, int] = {}
         """By worker: the time of the latest claim whose answer arrived."""
@@ -45,7 +49,7 @@ class Claimer:
         """Take ready runs, lane by lane, the queues in turn; one transaction for all ops."""
         return self._line.run(lambda session, _: self._claim(session, ops))
 
-    def _claim(self, session: Session, ops: Sequence[ClaimRuns]) -> list[Claims]:
+    def _claim(self, session: PostgresSession, ops: Sequence[ClaimRuns]) -> list[Claims]:
         workers = sorted({op.worker_id for op in ops})
         for worker_id in workers:
             if worker_id not in self._claimed_at:
@@ -74,7 +78,7 @@ class Claimer:
 
     def _take_ready(
         self,
-        session: Session,
+        session: PostgresSession,
         ops: Sequence[ClaimRuns],
         rooms: list[list[int]],
         rows: list[list[_Row]],
@@ -102,16 +106,22 @@ class Claimer:
             ]
 
     def _take_limited(
-        self, session: Session, op: ClaimRuns, rooms: list[int], rows: list[_Row], *, first: bool
+        self,
+        session: PostgresSession,
+        op: ClaimRuns,
+        rooms: list[int],
+        rows: list[_Row],
+        *,
+        first: bool,
     ) -> tuple[str | None, bool] | None:
         """Take what counts against limits, in its turn and a transaction of its own.
 
         Return the last limit that was looked at, and whether there may be more.
         """
-        if op.limits is None or op.limits.first != first:
+        if op.limits is None or op.limits.is_first != first:
             return None
         last, bytes_left = self._claimed_at[op.worker_id], _bytes_left(rows)
-        limited = LimitedClaim(session, op, op.limits, last, bytes_left=bytes_left)
+        limited = PostgresLimitedClaim(session, op, op.limits, last, bytes_left=bytes_left)
         met = limited.take(rooms)
         rows += limited.rows
         return met, limited.has_more
@@ -119,7 +129,7 @@ class Claimer:
     def claim_carried(self, op: ClaimCarried) -> Claim | None:
         """Take one run that was handed over, if it still waits for this claim."""
 
-        def take(session: Session, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
+        def take(session: PostgresSession, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
             place = op._asdict() | {"counted": False, "last": "0"}
             found = session.execute(SQL["carried"], place).fetchall() if lost else []
             return (
@@ -144,7 +154,7 @@ class Claimer:
             "bytes": str(most),
         }
 
-    def _read_back(self, session: Session, ops: Sequence[ClaimRuns]) -> list[Claims] | None:
+    def _read_back(self, session: PostgresSession, ops: Sequence[ClaimRuns]) -> list[Claims] | None:
         """Answer with what a claim took whose reply got lost, if it took anything."""
         rest = {op.worker_id for op in ops} & self._in_doubt
         answers: list[Claims] = []
@@ -170,7 +180,7 @@ class Claimer:
 
 
 def _take(
-    session: Session, columns: list[dict[str, Any]], announcement: str | None
+    session: PostgresSession, columns: list[dict[str, Any]], announcement: str | None
 ) -> list[list[_Row]]:
     """Return what each statement got; one transaction for all."""
     if len(columns) == 1 and announcement is not None:
@@ -184,7 +194,9 @@ def _take(
     return [cursor.fetchall() for cursor in cursors]
 
 
-def _take_and_announce(session: Session, columns: dict[str, Any], announcement: str) -> list[_Row]:
+def _take_and_announce(
+    session: PostgresSession, columns: dict[str, Any], announcement: str
+) -> list[_Row]:
     """Take runs, and notify listeners if there were any. A notification must never fail a claim."""
     try:
         found = session.execute_alone(
@@ -206,7 +218,7 @@ def _with_rooms(wants: Sequence[Want], rooms: list[int]) -> list[Want]:
     return [want._replace(limit=room) for want, room in zip(wants, rooms, strict=True)]
 
 
-def _latest_claim(session: Session, worker_id: str) -> int:
+def _latest_claim(session: PostgresSession, worker_id: str) -> int:
     row = session.execute(SQL["latest_claim"], {"worker_id": worker_id}).fetchone()
     return int(row[0]) if row is not None else 0
 

@@ -3,6 +3,7 @@
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -13,9 +14,9 @@ from psycopg.sql import SQL, Literal
 from duly.clock import monotonic
 from duly.errors import StoreRefused, StoreUnavailable
 from duly.store.postgres.address import Address, Epoch
-from duly.store.postgres.columns import texts
+from duly.store.postgres.arrays import texts
 from duly.store.postgres.failures import translated
-from duly.store.postgres.prepared import Prepared
+from duly.store.postgres.prepared_statements import PreparedStatements
 from duly.store.postgres.session_settings import FROZEN
 
 OLDEST_SERVER = 140_000
@@ -32,7 +33,7 @@ SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('ro
        (SELECT extract(epoch FROM backend_start)
           FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()))
 """
-AS_ONESELF = "SET LOCAL ROLE NONE"
+AS_LOGIN_ROLE = "SET LOCAL ROLE NONE"
 """A role that is set by default may neither see the sessions of who logs in nor end them."""
 _FORGET = """
 CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL;
@@ -54,7 +55,7 @@ SELECT pg_catalog.set_config(name, setting, true)
   FROM unnest(%(names)s::text[], %(values)s::text[]) AS _(name, setting)
 """
 _LIMIT = "SELECT pg_catalog.set_config('statement_timeout', %(limit)s, true)"
-_BEGIN_TO_LEND = SQL("""
+_BEGIN_TASK_TRANSACTION = SQL("""
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = {silence}; {unlimited}
 SELECT pg_catalog.pg_current_xact_id()::text, pg_catalog.current_setting('transaction_read_only')
 """)
@@ -77,7 +78,7 @@ SELECT pg_catalog.set_config('search_path', %(search_path)s, true),
 """
 
 
-class Session(psycopg.Connection[tuple[Any, ...]]):
+class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     """A connection that knows who serves it, and whether a pooler stands between."""
 
     pooled = False
@@ -90,12 +91,11 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     crash took back frees its transaction numbers, and the server gives them to others."""
     _epoch = Epoch()
     _opened_in = 0
-    _was_read_only = False
     _settings: Mapping[str, str] = {}
     _before_settling: Mapping[str, str | None] = {}
     _forget_all = f"{_FORGET}; {_HAS_PREPARED}"
     _readable: select.poll
-    _lone: Prepared
+    _lone: PreparedStatements
     _channel: str | None = None
     _deaf: psycopg.Cursor[tuple[Any, ...]]
     """Kept for statements whose answer nobody needs, since a new one is dear."""
@@ -115,7 +115,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         self.pid, self.server_life = int(pid or 0), life or ""
         self.pooled = self.pid != self.info.backend_pid
         if not self.pooled:
-            self.started = started or self._ask_as_oneself(seconds)
+            self.started = started or self._ask_as_login_role(seconds)
         self._settings = _wanted(settings, durable or "")
         self._before_settling = {
             "search_path": path,
@@ -133,13 +133,13 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             self._forget_all = f"{_FORGET}; {set_all}; {_HAS_PREPARED}"
         self._readable = select.poll()
         self._readable.register(self.fileno(), select.POLLIN)
-        self._lone = Prepared(self)
+        self._lone = PreparedStatements(self)
         self._deaf = self.cursor()
 
-    def _ask_as_oneself(self, seconds: float) -> str:
+    def _ask_as_login_role(self, seconds: float) -> str:
         """Ask when this backend began where the role that was set may not see it."""
         execute_within(self, "BEGIN", seconds=seconds)
-        execute_within(self, AS_ONESELF, seconds=seconds)
+        execute_within(self, AS_LOGIN_ROLE, seconds=seconds)
         ((*_, started),) = execute_within(self, _GREETING, seconds=seconds)
         execute_within(self, "COMMIT", seconds=seconds)
         if not started:
@@ -151,10 +151,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def begin(self) -> None:
         """Open a transaction, with the settings if nobody keeps them for us."""
-        self.tell(_BEGIN)
+        self.execute_unanswered(_BEGIN)
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())
-            self.tell(_SET_LOCAL, {"names": names, "values": values})
+            self.execute_unanswered(_SET_LOCAL, {"names": names, "values": values})
 
     def begin_to_write(self) -> str:
         """Open a transaction that will write; return its number, by which it is known again."""
@@ -207,9 +207,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 
     def commit_now(self) -> None:
         """Commit, also inside a pipeline, where the driver's own `commit` would wait."""
-        self.tell("COMMIT")
+        self.execute_unanswered("COMMIT")
 
-    def tell(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+    def execute_unanswered(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement whose answer nobody needs."""
         self._deaf.execute(sql, parameters)
 
@@ -226,7 +226,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         finally:
             self.prepare_threshold = kept
 
-    def begin_to_lend(self, seconds: float) -> tuple[str, bool]:
+    def begin_task_transaction(self, seconds: float) -> tuple[str, bool]:
         """Open a transaction for a body; return its number, and whether it can write.
 
         The server ends the transaction if the client sends nothing for longer than `seconds`,
@@ -236,7 +236,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
         is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
         unlimited = _UNLIMITED if is_limited else SQL("")
-        cursor = self.execute(_BEGIN_TO_LEND.format(silence=Literal(silence), unlimited=unlimited))
+        begin = _BEGIN_TASK_TRANSACTION.format(silence=Literal(silence), unlimited=unlimited)
+        cursor = self.execute(begin)
         while cursor.nextset():
             pass
         ((number, read_only),) = cursor.fetchall()
@@ -268,7 +269,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         limit = f"{max(1, int(seconds * 1000))}ms"
         with self.pipeline():
             self.begin()
-            self.tell(_LIMIT, {"limit": limit})
+            self.execute_unanswered(_LIMIT, {"limit": limit})
             cursor = self.execute(sql, parameters, prepare=prepare)
             self.commit_now()
         return cursor.fetchall()
@@ -279,29 +280,27 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             ((self._channel,),) = self.execute_alone("SELECT duly_channel()", {})
         return self._channel or ""
 
-    def belong_to(self, epoch: Epoch, number: int) -> None:
+    def bind_to_epoch(self, epoch: Epoch, number: int) -> None:
         """End with the sessions of this process that were open when the epoch had this number."""
         self._epoch, self._opened_in = epoch, number
-        self._was_read_only = self.is_read_only
-
-    @property
-    def has_turned_read_only(self) -> bool:
-        """Whether the server, which could be written when this began, has become read-only."""
-        return not self._was_read_only and self.is_read_only
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server refuses writes."""
+        """Whether the server refuses writes; False behind a pooler, whose reports may be old."""
         # The server reports both by itself when they change.
         status = self.pgconn.parameter_status
-        return b"on" in (status(b"in_hot_standby"), status(b"default_transaction_read_only"))
+        reported = status(b"in_hot_standby"), status(b"default_transaction_read_only")
+        return not self.pooled and b"on" in reported
 
     def is_alive(self) -> bool:
-        """Return, without asking the server, whether this session can be used."""
+        """Return, without asking the server, whether this session can be used again.
+
+        If its server is read-only, the address may lead to a new primary by now.
+        """
         for _ in range(3):
             if self.closed or self._opened_in != self._epoch.number:
                 return False
-            if self.has_turned_read_only:
+            if self.is_read_only:
                 self._epoch.advance()
                 return False
             if not self._readable.poll(0):
@@ -313,7 +312,9 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not self.closed
 
 
-def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int = 0) -> Session:
+def connect(
+    address: Address, settings: Mapping[str, str], *, prepare_after: int = 0
+) -> PostgresSession:
     """Open a connection; errors are duly's."""
     number = address.epoch.number
     try:
@@ -322,7 +323,7 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
         raise translated(error, address) from error
     try:
         session.greet(settings)
-        session.belong_to(address.epoch, number)
+        session.bind_to_epoch(address.epoch, number)
     except psycopg.Error as error:
         session.close()
         raise translated(error, address) from error
@@ -332,29 +333,26 @@ def connect(address: Address, settings: Mapping[str, str], *, prepare_after: int
     return session
 
 
-def _connect(address: Address, prepare_after: int) -> Session:
+def _connect(address: Address, prepare_after: int) -> PostgresSession:
     """Connect where the hosts are; if a lookup is slow, first where they were before."""
-
-    def connect_to(parameters: Mapping[str, Any]) -> Session:
-        return Session.connect(autocommit=True, prepare_threshold=prepare_after, **parameters)
-
+    connect = partial(PostgresSession.connect, autocommit=True, prepare_threshold=prepare_after)
     found = address.hosts.resolve(address.parameters)
     try:
-        session = connect_to(found.parameters)
+        session = connect(**found.parameters)
     except psycopg.OperationalError:
         newer = found.newer()
         if newer is None:
             raise
-        return connect_to(newer)
+        return connect(**newer)
     # After a failover the old server may be a standby.
     if session.is_read_only and (newer := found.newer()) is not None:
         session.close()
-        return connect_to(newer)
+        return connect(**newer)
     return session
 
 
 def execute_within(
-    session: Session, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
+    session: PostgresSession, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
 ) -> list[tuple[str | None, ...]]:
     """Run a statement with `$1` parameters; close the session if it takes longer than `seconds`."""
     pgconn = session.pgconn

@@ -6,22 +6,22 @@ from typing import Any
 import psycopg
 
 from duly.clock import monotonic
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.errors import StoreRefused
 from duly.store.hints import ReadyHints, encode, hints_of
 from duly.store.ops import Accepted, Enqueue, EnqueueAgain
-from duly.store.postgres.columns import flags, numbers, optional_numbers, optional_texts, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import flags, numbers, optional_numbers, optional_texts, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import is_fatal
-from duly.store.postgres.line import Line
-from duly.store.postgres.wakeup import Hints
-from duly.store.protocol import Dialogue, Row, Statement
-from duly.store.rooms import QueueRooms
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
+from duly.store.postgres.wakeup import PostgresHints
+from duly.store.protocol import Dialogue, ExternalStatement, Row
+from duly.store.queue_capacity import QueueCapacityCache
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "enqueue")
 
-_accepted = from_fields(Accepted)
+_accepted = fast_constructor(Accepted)
 _Place = tuple[str, str]
 """Task and key."""
 _Holder = tuple[str, str]
@@ -29,28 +29,28 @@ _Holder = tuple[str, str]
 
 
 def enqueue(
-    line: Line, ops: Sequence[Enqueue], hints: Hints, said: ReadyHints
+    line: ReconnectingConnection, ops: Sequence[Enqueue], hints: PostgresHints, said: ReadyHints
 ) -> tuple[list[Accepted], bool]:
     """Insert runs that have no key, in one statement that is its own transaction.
 
     For a lone run it may carry its hint to other processes. Return the answers, and whether it did.
     """
 
-    def write(session: Session, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
+    def write(session: PostgresSession, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
         missing = _unknown(session, ops) if lost or _may_be_known(ops) else ops
         if not missing:
             return False
         sql, columns = _insertion(missing, again=len(missing) < len(ops) or lost)
         if (
             sql == SQL["ready_one"]
-            and hints.may_ride()
+            and hints.may_piggyback()
             and _insert_and_hint(session, columns, hints, said)
         ):
             return True
         began = monotonic()
         session.execute_alone(sql, columns)
         if sql == SQL["ready_one"]:
-            hints.went_alone(monotonic() - began)
+            hints.note_plain_insert(monotonic() - began)
         return False
 
     is_told = line.run(write)
@@ -58,7 +58,7 @@ def enqueue(
 
 
 def _insert_and_hint(
-    session: Session, columns: dict[str, Any], hints: Hints, said: ReadyHints
+    session: PostgresSession, columns: dict[str, Any], hints: PostgresHints, said: ReadyHints
 ) -> bool:
     """Insert a run and tell of it; say whether that went well. A hint must never fail a run."""
     try:
@@ -68,13 +68,13 @@ def _insert_and_hint(
     except psycopg.Error as error:
         if session.closed or is_fatal(error):
             raise
-        hints.stop_riding()
+        hints.stop_piggybacking()
         return False
-    hints.rode(monotonic() - began)
+    hints.note_piggybacked(monotonic() - began)
     return True
 
 
-def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:
+def enqueue_keyed(session: PostgresSession, ops: Sequence[Enqueue]) -> list[Accepted]:
     """Insert the runs whose keys are free; answer the others with the run that has the key.
 
     Runs inside a transaction, and waits for other transactions that are taking one of these keys.
@@ -94,7 +94,7 @@ def enqueue_keyed(session: Session, ops: Sequence[Enqueue]) -> list[Accepted]:
     return [answers.get(op.run_id) or Accepted(op.run_id) for op in ops]
 
 
-def insert(session: Session, ops: Sequence[Enqueue]) -> None:
+def insert(session: PostgresSession, ops: Sequence[Enqueue]) -> None:
     """Insert runs, inside a transaction."""
     session.execute(*_insertion(ops, again=True))
 
@@ -109,8 +109,8 @@ def check_database(found: Row, database: str) -> None:
         )
 
 
-def enqueue_elsewhere(
-    op: Enqueue, database: str, rooms: QueueRooms, *, hint: bool
+def enqueue_on_connection(
+    op: Enqueue, database: str, rooms: QueueCapacityCache, *, hint: bool
 ) -> Dialogue[Accepted]:
     """Accept a run on a connection that is not ours, but to the same database.
 
@@ -128,7 +128,7 @@ def enqueue_elsewhere(
         "other_names": " ".join(key.other_names) if key else "",
         "hint": encode(hints_of([op])) if hint else None,
     }
-    found = yield Statement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
+    found = yield ExternalStatement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
     check_database(found, database)
     assert found is not None  # noqa: S101 - as it says
     return Accepted(*found[1:4])
@@ -141,7 +141,7 @@ def _places_of(op: Enqueue) -> list[_Place]:
     return [(name, op.key.text) for name in (op.task, *op.key.other_names)]
 
 
-def _take_keys(session: Session, takers: Mapping[_Place, Enqueue]) -> dict[str, _Holder]:
+def _take_keys(session: PostgresSession, takers: Mapping[_Place, Enqueue]) -> dict[str, _Holder]:
     """Take those of the keys that are free; return, by op, the runs that have the others."""
     holders: dict[str, _Holder] = {}
     wanted = list({id(op): op for op in takers.values()}.values())
@@ -165,7 +165,7 @@ def _take_keys(session: Session, takers: Mapping[_Place, Enqueue]) -> dict[str, 
     return holders
 
 
-def _read_keys(session: Session, places: Sequence[_Place]) -> dict[_Place, _Holder]:
+def _read_keys(session: PostgresSession, places: Sequence[_Place]) -> dict[_Place, _Holder]:
     """Return the id and fingerprint of the runs that have these keys."""
     columns = {
         "tasks": texts([task for task, _ in places]),
@@ -207,7 +207,7 @@ def _may_be_known(ops: Sequence[Enqueue]) -> bool:
     return EnqueueAgain in map(type, ops)
 
 
-def _unknown(session: Session, ops: Sequence[Enqueue]) -> list[Enqueue]:
+def _unknown(session: PostgresSession, ops: Sequence[Enqueue]) -> list[Enqueue]:
     rows = session.execute(SQL["known"], {"ids": texts([op.run_id for op in ops])}).fetchall()
     known = {run_id for (run_id,) in rows}
     return [op for op in ops if op.run_id not in known]

@@ -13,9 +13,9 @@ import psycopg
 
 from duly.clock import MICROSECONDS
 from duly.errors import StoreError
-from duly.store.postgres.connection import Session
-from duly.store.postgres.lending import Sessions
-from duly.store.postgres.wakeup import Hints
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.pool import ConnectionPool
+from duly.store.postgres.wakeup import PostgresHints
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "floors")
@@ -40,13 +40,13 @@ MOST_FLOORS = 500
 class Floors:
     """Keeps the floors of one store up to date, in a thread that lives only while they are used."""
 
-    def __init__(self, sessions: Sessions, hints: Hints) -> None:
+    def __init__(self, sessions: ConnectionPool, hints: PostgresHints) -> None:
         self._sessions = sessions
         self._hints = hints
         self._mutex = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        self._session: Session | None = None
+        self._session: PostgresSession | None = None
         self._is_incomplete = False
         """Whether the floors in force leave out entries that take long to walk over."""
 
@@ -94,7 +94,7 @@ class Floors:
 
         Return whether floors are in force.
         """
-        with self._sessions.lent() as session:
+        with self._sessions.connection() as session:
             with self._mutex:
                 self._session = None if self._ending.is_set() else session
             try:
@@ -103,7 +103,7 @@ class Floors:
                 with self._mutex:
                     self._session = None
 
-    def _look(self, session: Session, after_seconds: float) -> bool:
+    def _look(self, session: PostgresSession, after_seconds: float) -> bool:
         with session.transaction():
             if session.execute(SQL["lock"]).fetchone() != (True,):
                 return True

@@ -13,11 +13,11 @@ from typing import Any
 
 from duly.clock import jitter, monotonic
 from duly.errors import DulyError, StoreBusy, WouldBlockItself
-from duly.store.committer import Done
+from duly.store.group_commit import Done
 from duly.store.guard_ops import RenewKey
 from duly.store.lock_ops import RenewLock
 from duly.store.ops import Enqueue, Op
-from duly.store.postgres.line import Line
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.step_ops import SendEvent
 
 HELD_SECONDS = 10.0
@@ -38,14 +38,18 @@ class NameHeld(DulyError):
 class HeldNames:
     """Waits for names that are held, and knows those that callers of this process may hold."""
 
-    def __init__(self, line: Line, write: Callable[[Line, Sequence[Op]], list[Any]]) -> None:
+    def __init__(
+        self,
+        line: ReconnectingConnection,
+        write: Callable[[ReconnectingConnection, Sequence[Op]], list[Any]],
+    ) -> None:
         self._line = line
         self._write = write
         self._mutex = threading.Lock()
         self._own: dict[str, None] = {}
         self._met_at: dict[str, float] = {}
         """When a try met a held name, by name; until a later try writes it."""
-        self._apart: dict[_Waiting, Done] = {}
+        self._apart: dict[_NameWaiter, Done] = {}
         self._thread: threading.Thread | None = None
         self._changing = threading.Lock()
 
@@ -85,7 +89,7 @@ class HeldNames:
                 return self._try(ops)
         raise waiting.refusal(self._line.address.shown_url)
 
-    def wait_apart(self, ops: Sequence[Op], done: Done) -> None:
+    def wait_on_shared_thread(self, ops: Sequence[Op], done: Done) -> None:
         """Do the same in a thread that all callers share who must not wait."""
         with self._changing:
             self._apart[self._waiting(ops)] = done
@@ -98,9 +102,9 @@ class HeldNames:
         """Hang up."""
         self._line.close()
 
-    def _waiting(self, ops: Sequence[Op]) -> "_Waiting":
+    def _waiting(self, ops: Sequence[Op]) -> "_NameWaiter":
         names = _names(ops)
-        return _Waiting(ops, names, next((name for name in names if name in self._own), None))
+        return _NameWaiter(ops, names, next((name for name in names if name in self._own), None))
 
     def _try(self, ops: Sequence[Op]) -> list[Any]:
         with self._mutex:
@@ -126,7 +130,7 @@ class HeldNames:
             if not any(ended.values()):
                 time.sleep(_APART_PAUSE_SECONDS)
 
-    def _outcome(self, waiting: "_Waiting") -> list[Any] | BaseException | None:
+    def _outcome(self, waiting: "_NameWaiter") -> list[Any] | BaseException | None:
         """Try once for a caller; return its answers, or why there are none, or None for now."""
         try:
             return self._try(waiting.ops)
@@ -136,7 +140,7 @@ class HeldNames:
             return error
 
 
-class _Waiting:
+class _NameWaiter:
     """A caller that waits for names that are held."""
 
     def __init__(self, ops: Sequence[Op], names: Sequence[str], own: str | None) -> None:

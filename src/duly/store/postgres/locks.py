@@ -1,13 +1,13 @@
 """Named locks."""
 
 from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
-from duly.store.postgres.connection import Session
+from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "locks")
 
 
-def acquire(session: Session, op: AcquireLock) -> Locked:
+def acquire(session: PostgresSession, op: AcquireLock) -> Locked:
     """Take a lock if it is free, or its time is over."""
     rows = session.execute(SQL["lock"], {"name": op.name}).fetchall()
     # A lock in other hands is only read: a try to take it would lock its row until the end of this
@@ -22,11 +22,11 @@ def acquire(session: Session, op: AcquireLock) -> Locked:
     return Locked(owner == op.owner, fence, holder, left)
 
 
-def renew(session: Session, op: RenewLock) -> bool:
+def renew(session: PostgresSession, op: RenewLock) -> bool:
     """Give a lock its whole time again, if it is still ours."""
     return bool(session.execute_alone(SQL["renew"], op._asdict()))
 
 
-def release(session: Session, op: ReleaseLock) -> bool:
+def release(session: PostgresSession, op: ReleaseLock) -> bool:
     """Let go of a lock, if it is still ours."""
     return bool(session.execute(SQL["release"], op._asdict()).rowcount)

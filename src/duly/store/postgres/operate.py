@@ -6,24 +6,30 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Mapping
 from typing import Any
 
-from duly.core.held_steps import to_resolve
 from duly.core.record import StepRecord
 from duly.core.states import State
+from duly.core.unresolved_steps import steps_to_resolve
 from duly.errors import StoreBusy
-from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
+from duly.store.admin_ops import (
+    LimitQueue,
+    RecordAuditEntry,
+    SetQueueCapacity,
+    describe_capacity_action,
+    describe_retry_action,
+)
 from duly.store.ops import (
     AddLogs,
     Cancel,
     DiscardDead,
     PauseQueue,
-    Redrive,
-    Redriven,
     ResetKey,
     RestoreLogs,
+    RetriedRun,
+    RetryRun,
     SetProgress,
 )
-from duly.store.postgres.columns import is_run_id, numbers, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import is_run_id, numbers, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "operate")
@@ -36,7 +42,7 @@ _LOOKS = 20
 _KEY_WAIT = "200ms"
 
 
-def cancel(session: Session, op: Cancel) -> str | None:
+def cancel(session: PostgresSession, op: Cancel) -> str | None:
     """End a queued run, ask a running one to stop, leave a final one alone."""
     if not is_run_id(op.run_id):
         return None
@@ -51,13 +57,13 @@ def cancel(session: Session, op: Cancel) -> str | None:
             if state in {State.QUEUED, State.RUNNING}:
                 continue
             return state
-        record_act(session, op.actor, "cancel", op.run_id, op.reason)
+        insert_audit_entry(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
     raise StoreBusy(f"run {op.run_id} changes too fast to be cancelled now; try again")
 
 
 def end_queued(
-    session: Session,
+    session: PostgresSession,
     run_id: str,
     *,
     cause: str,
@@ -69,10 +75,10 @@ def end_queued(
     return bool(_count(session, SQL["end_queued"], ending))
 
 
-def redrive(session: Session, op: Redrive) -> Redriven:
+def retry_run(session: PostgresSession, op: RetryRun) -> RetriedRun:
     """Queue a final run again: same id, next generation, claim_number goes on growing."""
     if not is_run_id(op.run_id):
-        return Redriven(done=False, state=None)
+        return RetriedRun(done=False, state=None)
     revival = {
         "run_id": op.run_id,
         "states": texts(op.states),
@@ -88,25 +94,25 @@ def redrive(session: Session, op: Redrive) -> Redriven:
     if held is not None:
         # Under another name of the task the key may have been free.
         session.execute(SQL["undo_revival"])
-        return Redriven(done=False, state=held[1], held_by=held[0])
+        return RetriedRun(done=False, state=held[1], held_by=held[0])
     revived = session.execute(SQL["revive"], revival).fetchall()
     if not revived:
-        return Redriven(done=False, state=_state(session, op.run_id))
+        return RetriedRun(done=False, state=_state(session, op.run_id))
     ((ended_as,),) = revived
     if op.fresh_effects:
         session.execute(STEPS["next_epoch"], {"run_id": op.run_id})
     if op.from_step is not None:
         session.execute(STEPS["forget_from"], {"run_id": op.run_id, "from_step": op.from_step})
     begun = session.execute(STEPS["begun"], {"run_id": op.run_id}).fetchall()
-    unresolved = to_resolve(ended_as, map(StepRecord._make, begun))
+    unresolved = steps_to_resolve(ended_as, map(StepRecord._make, begun))
     if unresolved:
         session.execute(SQL["undo_revival"])
-        return Redriven(done=False, state=ended_as, unresolved=unresolved)
-    record_act(session, op.actor, redrive_in_words(op), op.run_id, op.reason)
-    return Redriven(done=True, state=State.QUEUED)
+        return RetriedRun(done=False, state=ended_as, unresolved=unresolved)
+    insert_audit_entry(session, op.actor, describe_retry_action(op), op.run_id, op.reason)
+    return RetriedRun(done=True, state=State.QUEUED)
 
 
-def _hold_key_again(session: Session, op: Redrive, revival: Mapping[str, Any]) -> None:
+def _hold_key_again(session: PostgresSession, op: RetryRun, revival: Mapping[str, Any]) -> None:
     """Give a run its key back, if no other has it.
 
     A caller's open transaction may be taking the key. Others share this connection, so that this
@@ -121,59 +127,61 @@ def _hold_key_again(session: Session, op: Redrive, revival: Mapping[str, Any]) -
     session.execute(SQL["limit_wait"], {"limit": usual})
 
 
-def discard_dead(session: Session, op: DiscardDead) -> Redriven:
+def discard_dead(session: PostgresSession, op: DiscardDead) -> RetriedRun:
     """End a dead letter as cancelled."""
     if not is_run_id(op.run_id):
-        return Redriven(done=False, state=None)
+        return RetriedRun(done=False, state=None)
     if not session.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
-        return Redriven(done=False, state=_state(session, op.run_id))
-    record_act(session, op.actor, "discard", op.run_id, op.reason)
-    return Redriven(done=True, state=State.CANCELLED)
+        return RetriedRun(done=False, state=_state(session, op.run_id))
+    insert_audit_entry(session, op.actor, "discard", op.run_id, op.reason)
+    return RetriedRun(done=True, state=State.CANCELLED)
 
 
-def pause_queue(session: Session, op: PauseQueue) -> None:
+def pause_queue(session: PostgresSession, op: PauseQueue) -> None:
     """Pause or resume a queue; claims look at the flag, a tick moves the rows."""
     session.execute(SQL["pause"], {"queue": op.queue, "paused": op.paused})
     if not op.paused:
         session.execute(CARRY["resume"], {"queue": op.queue})
     act = "pause" if op.paused else "resume"
-    record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
+    insert_audit_entry(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
-def write_down(session: Session, op: RecordAct) -> None:
+def record_audit_entry(session: PostgresSession, op: RecordAuditEntry) -> None:
     """Write down what somebody did elsewhere."""
-    record_act(session, op.actor, op.act, op.subject, op.reason)
+    insert_audit_entry(session, op.actor, op.act, op.subject, op.reason)
 
 
-def limit_queue(session: Session, op: LimitQueue) -> None:
+def limit_queue(session: PostgresSession, op: LimitQueue) -> None:
     """Set or lift the limit of a queue; the next claim goes by it."""
     session.execute(SQL["lock_limit"], {"name": f"queue {op.queue}"})
     session.execute(SQL["limit"], {"queue": op.queue, "limit": op.limit})
     act = "lift limit" if op.limit is None else f"limit to {op.limit}"
-    record_act(session, op.actor, act, f"queue {op.queue}", op.reason)
+    insert_audit_entry(session, op.actor, act, f"queue {op.queue}", op.reason)
 
 
-def bound_queue(session: Session, op: BoundQueue) -> None:
+def set_queue_capacity(session: PostgresSession, op: SetQueueCapacity) -> None:
     """Set or lift how many runs may wait in a queue; who enqueues looks at it now and then."""
     session.execute(SQL["bound"], {"queue": op.queue, "max_size": op.max_size})
-    record_act(session, op.actor, bound_in_words(op), f"queue {op.queue}", op.reason)
+    insert_audit_entry(
+        session, op.actor, describe_capacity_action(op), f"queue {op.queue}", op.reason
+    )
 
 
-def reset_key(session: Session, op: ResetKey) -> bool:
+def reset_key(session: PostgresSession, op: ResetKey) -> bool:
     """Forget a key."""
     session.execute(SQL["release_of_key"], op._asdict())
     gone = session.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
-        record_act(session, op.actor, "reset key", f"{op.task} {op.key}", "")
+        insert_audit_entry(session, op.actor, "reset key", f"{op.task} {op.key}", "")
     return bool(gone)
 
 
-def set_progress(session: Session, op: SetProgress) -> bool:
+def set_progress(session: PostgresSession, op: SetProgress) -> bool:
     """Write the progress of an attempt whose claim still holds."""
     return bool(session.execute(JOURNAL["progress"], op._asdict()).rowcount)
 
 
-def add_logs(session: Session, op: AddLogs) -> bool:
+def add_logs(session: PostgresSession, op: AddLogs) -> bool:
     """Write the log lines of an attempt whose claim still holds."""
     place = {"run_id": op.run_id, "claim_number": op.claim_number}
     if session.execute(JOURNAL["holds"], place).fetchone() is None:
@@ -185,7 +193,7 @@ def add_logs(session: Session, op: AddLogs) -> bool:
     return True
 
 
-def restore_logs(session: Session, op: RestoreLogs) -> bool:
+def restore_logs(session: PostgresSession, op: RestoreLogs) -> bool:
     """Write those of the lines that are missing, while the claim still holds."""
     place = {"run_id": op.run_id, "claim_number": op.claim_number}
     session.execute(JOURNAL["lock"], place)
@@ -194,7 +202,7 @@ def restore_logs(session: Session, op: RestoreLogs) -> bool:
     return add_logs(session, AddLogs(op.run_id, op.claim_number, missing))
 
 
-def say(session: Session, word: AddLogs | SetProgress) -> None:
+def write_update(session: PostgresSession, word: AddLogs | SetProgress) -> None:
     """Write what an attempt says about itself, as a part of its own transaction."""
     if isinstance(word, AddLogs):
         add_logs(session, word)
@@ -202,17 +210,19 @@ def say(session: Session, word: AddLogs | SetProgress) -> None:
         set_progress(session, word)
 
 
-def _state(session: Session, run_id: str) -> str | None:
+def _state(session: PostgresSession, run_id: str) -> str | None:
     row = session.execute(SQL["state"], {"run_id": run_id}).fetchone()
     return None if row is None else str(row[0])
 
 
-def _count(session: Session, sql: str, parameters: Mapping[str, str | int | None]) -> int:
+def _count(session: PostgresSession, sql: str, parameters: Mapping[str, str | int | None]) -> int:
     row = session.execute(sql, parameters).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def record_act(session: Session, actor: str, act: str, subject: str, reason: str) -> None:
+def insert_audit_entry(
+    session: PostgresSession, actor: str, act: str, subject: str, reason: str
+) -> None:
     """Write down what an operator did."""
     row = {"actor": actor, "act": act, "subject": subject, "reason": reason}
     session.execute(SQL["record"], row)

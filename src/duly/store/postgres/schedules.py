@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
-from duly.core.schedule import Standing
-from duly.store import scheduling
+from duly.core.schedule import PreviousRuns
+from duly.core.schedule_plans import DueSchedule
+from duly.store import schedule_verbs
 from duly.store.ops import Enqueue
-from duly.store.postgres.columns import numbers, optional_numbers, optional_texts, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import numbers, optional_numbers, optional_texts, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import insert
-from duly.store.postgres.operate import record_act
-from duly.store.schedule_statements import FiringRow, Move
+from duly.store.postgres.operate import insert_audit_entry
+from duly.store.schedule_statements import FiringRow, SchedulePosition
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "schedules")
@@ -24,7 +24,7 @@ AnswerT = TypeVar("AnswerT")
 class PostgresSchedules:
     """The statements, on a transaction that is open."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
 
     def lock_free(self, names: list[str]) -> list[ScheduleRecord]:
@@ -32,7 +32,7 @@ class PostgresSchedules:
         rows = self._session.execute(SQL["lock_free"], {"names": texts(names)}).fetchall()
         return [ScheduleRecord._make(row) for row in rows]
 
-    def lock_one(self, name: str) -> Found | None:
+    def lock_one(self, name: str) -> DueSchedule | None:
         """Lock a schedule."""
         found = self._found(self._session.execute(SQL["one"], {"name": name}).fetchall())
         return found[0] if found else None
@@ -93,7 +93,7 @@ class PostgresSchedules:
         place = {"schedule": schedule, "reason": reason}
         self._session.execute(SQL["drop_waiting"], place)
 
-    def move(self, moves: list[Move]) -> None:
+    def move(self, moves: list[SchedulePosition]) -> None:
         """Move the cursors."""
         names, next_ats, look_ats, waiting, states, reasons, last_run_ids = zip(
             *sorted(moves), strict=True
@@ -119,11 +119,11 @@ class PostgresSchedules:
         """Accept runs."""
         insert(self._session, ops)
 
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None:
+    def insert_audit_entry(self, actor: str, act: str, subject: str, reason: str) -> None:
         """Write down what an operator did."""
-        record_act(self._session, actor, act, subject, reason)
+        insert_audit_entry(self._session, actor, act, subject, reason)
 
-    def _found(self, rows: list[tuple[Any, ...]]) -> list[Found]:
+    def _found(self, rows: list[tuple[Any, ...]]) -> list[DueSchedule]:
         schedules = [ScheduleRecord._make(row[:-2]) for row in rows]
         last = [schedule.last_run_id for schedule in schedules if schedule.last_run_id]
         live: set[str] = set()
@@ -134,8 +134,8 @@ class PostgresSchedules:
         for schedule, (*_, pause_after, now) in zip(schedules, rows, strict=True):
             failures = 0 if pause_after is None else self._failures(schedule, pause_after)
             has_failed = pause_after is not None and failures >= pause_after
-            standing = Standing(schedule.last_run_id in live, has_failed)
-            found.append(Found(schedule, standing, now))
+            standing = PreviousRuns(schedule.last_run_id in live, has_failed)
+            found.append(DueSchedule(schedule, standing, now))
         return found
 
     def _failures(self, schedule: ScheduleRecord, limit: int) -> int:
@@ -146,12 +146,12 @@ class PostgresSchedules:
 
 def _verb(
     carry_out: Callable[[PostgresSchedules, OpT], AnswerT],
-) -> Callable[[Session, OpT], AnswerT]:
+) -> Callable[[PostgresSession, OpT], AnswerT]:
     return lambda session, op: carry_out(PostgresSchedules(session), op)
 
 
-fire = _verb(scheduling.fire)
-put = _verb(scheduling.put)
-set_state = _verb(scheduling.set_state)
-run_now = _verb(scheduling.run_now)
-backfill = _verb(scheduling.backfill)
+fire = _verb(schedule_verbs.fire)
+put = _verb(schedule_verbs.put)
+set_state = _verb(schedule_verbs.set_state)
+run_now = _verb(schedule_verbs.run_now)
+backfill = _verb(schedule_verbs.backfill)

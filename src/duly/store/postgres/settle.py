@@ -9,10 +9,10 @@ import psycopg
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import Settle, Settled
-from duly.store.postgres.columns import flags, numbers, optional_texts, texts
-from duly.store.postgres.connection import Session
-from duly.store.postgres.line import Line
-from duly.store.postgres.steps import awake
+from duly.store.postgres.arrays import flags, numbers, optional_texts, texts
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
+from duly.store.postgres.steps import find_satisfied_waits
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "settle")
@@ -25,11 +25,11 @@ _Claims = set[tuple[str, int]]
 _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
-def settle_alone(line: Line, ops: Sequence[Settle]) -> list[Settled]:
+def settle_alone(line: ReconnectingConnection, ops: Sequence[Settle]) -> list[Settled]:
     """Write verdicts in a transaction of their own; a lost reply is made good by reading back."""
     finishing, again = _sorted_by_verdict(ops)
 
-    def write(session: Session, lost: bool) -> list[Settled]:  # noqa: ARG001, FBT001
+    def write(session: PostgresSession, lost: bool) -> list[Settled]:  # noqa: ARG001, FBT001
         if not again:
             ((finished,),) = session.execute_alone(SQL["finish"], _endings(finishing))
             return _answers(session, ops, finished=finished, requeued=set())
@@ -48,7 +48,7 @@ def settle_alone(line: Line, ops: Sequence[Settle]) -> list[Settled]:
     return line.run(write)
 
 
-def settle(session: Session, ops: Sequence[Settle]) -> list[Settled]:
+def settle(session: PostgresSession, ops: Sequence[Settle]) -> list[Settled]:
     """Write each verdict whose claim still holds, inside a transaction; answer per op."""
     finishing, again = _sorted_by_verdict(ops)
     finished = 0
@@ -57,7 +57,7 @@ def settle(session: Session, ops: Sequence[Settle]) -> list[Settled]:
         finished = _count(session.execute(SQL["finish"], _endings(finishing)))
     if again:
         awaiting = _awaiting(again)
-        roused = awake(session, awaiting) if awaiting else set()
+        roused = find_satisfied_waits(session, awaiting) if awaiting else set()
         requeued = set(session.execute(SQL["requeue"], _requeues(again, roused)).fetchall())
     return _answers(session, ops, finished=finished, requeued=requeued)
 
@@ -158,7 +158,7 @@ def _error_columns(error: ErrorText | None) -> tuple[str | None, str | None, str
 
 
 def _answers(
-    session: Session, ops: Sequence[Settle], *, finished: int, requeued: _Claims
+    session: PostgresSession, ops: Sequence[Settle], *, finished: int, requeued: _Claims
 ) -> list[Settled]:
     if finished + len(requeued) == len(ops):
         return [Settled.DONE] * len(ops)

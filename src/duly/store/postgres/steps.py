@@ -5,12 +5,12 @@ from typing import Any
 
 from duly.core.record import StepRecord
 from duly.limits import RECHECK_LONGEST_SECONDS
-from duly.store.postgres.columns import is_run_id, texts
-from duly.store.postgres.connection import Session
+from duly.store.postgres.arrays import is_run_id, texts
+from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.enqueue import check_database
-from duly.store.postgres.operate import record_act
-from duly.store.protocol import Dialogue, Statement
+from duly.store.postgres.operate import insert_audit_entry
+from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.statements import load
 from duly.store.step_ops import (
     BeginStep,
@@ -28,7 +28,7 @@ SQL = load("duly.store.postgres", "steps")
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-def begin(session: Session, op: BeginStep) -> StepRecord | None:
+def begin(session: PostgresSession, op: BeginStep) -> StepRecord | None:
     """Note that a run has come to a step, and end one that waits for nothing any more."""
     place = op._asdict()
     if not _holds(session, place):
@@ -39,7 +39,7 @@ def begin(session: Session, op: BeginStep) -> StepRecord | None:
     return _step(row)
 
 
-def end(session: Session, op: EndStep) -> bool:
+def end(session: PostgresSession, op: EndStep) -> bool:
     """Record what a step came to; said again, it changes nothing."""
     place = op._asdict()
     if not _holds(session, place):
@@ -48,13 +48,13 @@ def end(session: Session, op: EndStep) -> bool:
     return True
 
 
-def has_ended(session: Session, op: EndStep) -> bool:
+def has_ended(session: PostgresSession, op: EndStep) -> bool:
     """Say whether this very end is on record."""
     rows = session.execute(SQL["one"], op._asdict()).fetchall()
     return any(step.done and step.claim_number == op.claim_number for step in map(_step, rows))
 
 
-def forget(session: Session, op: ForgetStep) -> bool:
+def forget(session: PostgresSession, op: ForgetStep) -> bool:
     """Take back that a step has begun."""
     place = op._asdict()
     if not _holds(session, place):
@@ -63,20 +63,22 @@ def forget(session: Session, op: ForgetStep) -> bool:
     return True
 
 
-def send_event(session: Session, op: SendEvent) -> bool:
+def send_event(session: PostgresSession, op: SendEvent) -> bool:
     """Say that something has happened; the first word counts. A tick wakes the runs that wait."""
     return bool(session.execute(SQL["send"], op._asdict()).fetchall())
 
 
-def send_elsewhere(op: SendEvent, database: str, *, hint: bool) -> Dialogue[bool]:
+def send_on_connection(op: SendEvent, database: str, *, hint: bool) -> Dialogue[bool]:
     """Say it on a connection that is not ours, but to the same database."""
-    found = yield Statement("postgresql", ENQUEUE["database"], {})
+    found = yield ExternalStatement("postgresql", ENQUEUE["database"], {})
     check_database(found, database)
-    news = yield Statement("postgresql", SQL["send_and_hint" if hint else "send"], op._asdict())
+    news = yield ExternalStatement(
+        "postgresql", SQL["send_and_hint" if hint else "send"], op._asdict()
+    )
     return news is not None
 
 
-def rouse(session: Session, limit: int) -> None:
+def wake_by_events(session: PostgresSession, limit: int) -> None:
     """Wake the runs that wait for events whose transactions have committed."""
     found = session.execute(SQL["take_wakeups"], {"limit": limit}).fetchall()
     if found:
@@ -86,7 +88,7 @@ def rouse(session: Session, limit: int) -> None:
         session.execute(SQL["rouse_waiting"], names)
 
 
-def wake(session: Session, op: WakeRuns) -> int:
+def wake(session: PostgresSession, op: WakeRuns) -> int:
     """Let runs go on that wait for nothing any more."""
     run_ids = texts(sorted(filter(is_run_id, op.run_ids)))
     # Whoever suspends one of these runs just now looks under the same lock.
@@ -94,7 +96,7 @@ def wake(session: Session, op: WakeRuns) -> int:
     return session.execute(SQL["wake"], {"run_ids": run_ids}).rowcount
 
 
-def recheck(session: Session, op: RecheckWaits) -> Rechecked:
+def recheck(session: PostgresSession, op: RecheckWaits) -> Rechecked:
     """Look at some of all runs that wait, unless nothing can have happened to any."""
     counted = op.counted
     if op.turn is not None and not op.after:
@@ -112,7 +114,7 @@ def recheck(session: Session, op: RecheckWaits) -> Rechecked:
     return Rechecked(roused, "")
 
 
-def awake(session: Session, waits: Sequence[tuple[str, str]]) -> set[str]:
+def find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, str]]) -> set[str]:
     """Return those runs for which what they are about to wait for is there already.
 
     Two statements: the second sees what was committed while the first waited for its locks.
@@ -120,10 +122,10 @@ def awake(session: Session, waits: Sequence[tuple[str, str]]) -> set[str]:
     ids, names = zip(*waits, strict=True)
     place = {"ids": texts(ids), "names": texts(names)}
     session.execute(SQL["lock_waits"], place)
-    return {run_id for (run_id,) in session.execute(SQL["is_awake"], place).fetchall()}
+    return {run_id for (run_id,) in session.execute(SQL["is_wait_satisfied"], place).fetchall()}
 
 
-def resolve(session: Session, op: ResolveStep) -> list[str]:
+def resolve(session: PostgresSession, op: ResolveStep) -> list[str]:
     """Say of the step that a run was interrupted in what became of it."""
     place = {"run_id": op.run_id, "step": op.step, "result": op.result}
     session.execute(SQL["lock_ended"], {"run_id": op.run_id})
@@ -131,12 +133,12 @@ def resolve(session: Session, op: ResolveStep) -> list[str]:
     names = [found for (found,) in session.execute(SQL[name], place).fetchall()]
     for step in names:
         act = f"call step {step} done" if op.is_done else f"run step {step} again"
-        record_act(session, op.actor, act, op.run_id, op.reason)
+        insert_audit_entry(session, op.actor, act, op.run_id, op.reason)
     return names
 
 
 _step = StepRecord._make
 
 
-def _holds(session: Session, place: dict[str, Any]) -> bool:
+def _holds(session: PostgresSession, place: dict[str, Any]) -> bool:
     return session.execute(SQL["holds"], place).fetchone() is not None

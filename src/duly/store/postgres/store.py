@@ -15,32 +15,41 @@ import psycopg
 from duly.clock import Clock
 from duly.core.served_queues import ServedQueues
 from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
-from duly.shield import shielded
-from duly.store.bounded import seconds_left
-from duly.store.committer import Done
-from duly.store.hints import Hint, Hinted, Peer, Woken, hints_of
+from duly.interrupts import defer_interrupts
+from duly.store.group_commit import Done
+from duly.store.hints import Hint, HintCallback, Peer, WakeCallback, hints_of
 from duly.store.ops import Accepted, Enqueue, Op
-from duly.store.postgres import enqueue, migrating, steps
+from duly.store.outage_wait import (
+    as_repeatable,
+    is_repeatable,
+    retry_after_error,
+    retry_during_outage,
+)
+from duly.store.postgres import enqueue, migration_runner, steps
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import Session, connect
+from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.floors import Floors
-from duly.store.postgres.inspect import SQL as INSPECT
-from duly.store.postgres.inspect import PostgresInspector
-from duly.store.postgres.lending import Sessions
-from duly.store.postgres.pulse import SQL as RECOVER
-from duly.store.postgres.pulse import PostgresLife, PostgresPulse, is_server_busy
-from duly.store.postgres.section import PostgresSection
-from duly.store.postgres.writers import Writers
+from duly.store.postgres.heartbeats import SQL as RECOVER
+from duly.store.postgres.heartbeats import (
+    PostgresHeartbeats,
+    PostgresLivenessHandle,
+    is_server_busy,
+)
+from duly.store.postgres.inspector import SQL as INSPECT
+from duly.store.postgres.inspector import PostgresInspector
+from duly.store.postgres.pool import ConnectionPool
+from duly.store.postgres.task_transaction import PostgresTaskTransaction
+from duly.store.postgres.write_paths import WritePaths
 from duly.store.protocol import Dialogue, FailingWrites
-from duly.store.schema import Migration, Schema
+from duly.store.read_deadline import seconds_left
+from duly.store.schema import Schema, SchemaMigration
 from duly.store.step_ops import SendEvent
-from duly.store.waiting import is_repeatable, repeat, repeated, wait_out
 
 PACKAGE = "duly.store.postgres"
 
 READERS = 4
-SECTIONS = 16
+MAX_TASK_TRANSACTIONS = 16
 """How many runs of one process can be inside a transaction of their own; more wait for these."""
 READER_SECONDS = 5.0
 READING = {"jit": "off"}
@@ -62,10 +71,10 @@ class PostgresStore(PostgresInspector):
         self.shown_url = self._address.shown_url
         self.notices: list[str] = []
         self._is_closed = False
-        self._process: _Process | None = None
+        self._process: _PostgresResources | None = None
         self._mutex = threading.Lock()
         _stores.add(self)
-        with shielded(), self._here().readers.lent() as session:
+        with defer_interrupts(), self._here().readers.connection() as session:
             self.is_pooled = session.pooled
         if self.is_pooled:
             self.notices.append(
@@ -83,10 +92,10 @@ class PostgresStore(PostgresInspector):
         except OUTAGES as error:
             if not is_repeatable(ops):
                 raise
-            return repeat(partial(self._write, repeated(ops)), error)
+            return retry_after_error(partial(self._write, as_repeatable(ops)), error)
 
     def _write(self, ops: Sequence[Op]) -> list[Any]:
-        with shielded():
+        with defer_interrupts():
             return self._here().writers.apply(ops)
 
     def submit(self, ops: Sequence[Op], done: Done) -> None:
@@ -103,21 +112,23 @@ class PostgresStore(PostgresInspector):
         """Return whether the server has been at a statement of this application for that long."""
         return is_server_busy(self._address, seconds)
 
-    def section(self, seconds: float | None = None) -> PostgresSection:
+    def task_transaction(self, seconds: float | None = None) -> PostgresTaskTransaction:
         """Return a transaction for the body of a run."""
-        return PostgresSection(self._address, self._here().sections, seconds)
+        return PostgresTaskTransaction(self._address, self._here().sections, seconds)
 
-    def enqueue_elsewhere(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
+    def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
-        self._note_elsewhere(op)
-        return enqueue.enqueue_elsewhere(op, self._database_name(), self.rooms, hint=hint)
+        self._note_external_names(op)
+        return enqueue.enqueue_on_connection(
+            op, self._database_name(), self.queue_capacity, hint=hint
+        )
 
-    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
+    def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
-        self._note_elsewhere(op)
-        return steps.send_elsewhere(op, self._database_name(), hint=hint)
+        self._note_external_names(op)
+        return steps.send_on_connection(op, self._database_name(), hint=hint)
 
-    def _note_elsewhere(self, op: Enqueue | SendEvent) -> None:
+    def _note_external_names(self, op: Enqueue | SendEvent) -> None:
         self._here().writers.held_names.note(op)
 
     def _database_name(self) -> str:
@@ -130,7 +141,7 @@ class PostgresStore(PostgresInspector):
     def _query(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[tuple[Any, ...]]:
-        return wait_out(partial(self._read, sql, parameters, prepare=prepare))
+        return retry_during_outage(partial(self._read, sql, parameters, prepare=prepare))
 
     def _read(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
@@ -140,7 +151,7 @@ class PostgresStore(PostgresInspector):
         while True:
             left = None
             try:
-                with shielded(), readers.lent() as session:
+                with defer_interrupts(), readers.connection() as session:
                     # Asked here, since one may have waited for a reader.
                     left = seconds_left()
                     if left is not None:
@@ -166,13 +177,13 @@ class PostgresStore(PostgresInspector):
 
     # -- liveness and hints --
 
-    def pulse(self) -> PostgresPulse:
+    def heartbeats(self) -> PostgresHeartbeats:
         """Return what beats and watches beats."""
-        return self._here().pulse
+        return self._here().heartbeats
 
-    def live(self, worker_id: str) -> PostgresLife:  # noqa: ARG002 - its row and its beats show it
+    def live(self, worker_id: str) -> PostgresLivenessHandle:  # noqa: ARG002 - its row and its beats show it
         """Return what a worker process holds while it lives."""
-        return PostgresLife()
+        return PostgresLivenessHandle()
 
     def wake(self, *ops: Enqueue) -> None:
         """Send a hint to workers that these runs are ready; without any, that anything may be."""
@@ -190,7 +201,7 @@ class PostgresStore(PostgresInspector):
             found.update(dict.fromkeys(worker_ids, peer))
         return found
 
-    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+    def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called.
 
         Messages that name runs go to `hinted` instead, if it is given.
@@ -217,16 +228,16 @@ class PostgresStore(PostgresInspector):
             return Schema(0, 0)
         return Schema(*self._query(INSPECT["schema"], {})[0])
 
-    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+    def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
         """Run what `plan` asks for, under a lock; in an empty database, in one transaction."""
         with self._migrating() as session, session.unprepared():
-            ran = migrating.run(
+            ran = migration_runner.run(
                 session.cursor(), plan, session.transaction, in_one_transaction=session.pooled
             )
         return [step.name for step in ran]
 
     @contextmanager
-    def _migrating(self) -> Iterator[Session]:
+    def _migrating(self) -> Iterator[PostgresSession]:
         # An index on a large table may take longer than the role's statements otherwise may.
         with closing(connect(self._address, {"statement_timeout": "0"})) as session:
             # Between two statements such a transaction has no snapshot that others would wait for.
@@ -238,7 +249,7 @@ class PostgresStore(PostgresInspector):
 
     # -- processes --
 
-    def _here(self) -> "_Process":
+    def _here(self) -> "_PostgresResources":
         """Return what this process holds open; a forked child begins anew."""
         process = self._process
         if process is not None:
@@ -247,7 +258,7 @@ class PostgresStore(PostgresInspector):
             if self._is_closed:
                 raise StoreError("this store is closed; open the application's store anew")
             if self._process is None:
-                self._process = _Process(self._address)
+                self._process = _PostgresResources(self._address)
             return self._process
 
     def _leave_to_parent(self) -> None:
@@ -258,28 +269,28 @@ class PostgresStore(PostgresInspector):
         self._mutex = threading.Lock()
 
 
-class _Process:
+class _PostgresResources:
     """Connections and threads, which belong to one process."""
 
     def __init__(self, address: Address) -> None:
-        self.writers = Writers(address)
-        self.pulse = PostgresPulse(address)
-        self.readers = Sessions(address, READING, size=READERS, seconds=READER_SECONDS)
+        self.writers = WritePaths(address)
+        self.heartbeats = PostgresHeartbeats(address)
+        self.readers = ConnectionPool(address, READING, size=READERS, seconds=READER_SECONDS)
         self.floors = Floors(self.readers, self.writers.hints)
         # Apart from the readers, because a body may keep one for as long as it runs.
-        self.sections = Sessions(address, {}, size=SECTIONS)
+        self.sections = ConnectionPool(address, {}, size=MAX_TASK_TRANSACTIONS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
         self.floors.close()
         self.writers.close()
-        self.pulse.close()
+        self.heartbeats.close()
         self.readers.close()
         self.sections.close()
 
 
 _stores: "weakref.WeakSet[PostgresStore]" = weakref.WeakSet()
-_inherited: list[_Process] = []
+_inherited: list[_PostgresResources] = []
 
 
 def _after_fork() -> None:

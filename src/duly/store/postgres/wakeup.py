@@ -22,19 +22,19 @@ from duly.clock import monotonic, new_id
 from duly.errors import StoreError
 from duly.store.hints import (
     MOST_PLACES,
+    ClaimNotice,
     Hint,
-    Hinted,
-    Place,
+    HintCallback,
+    HintPlace,
     ReadyHints,
-    Taken,
-    Woken,
+    WakeCallback,
     decode,
     encode,
     merged,
 )
 from duly.store.postgres.address import Address
-from duly.store.postgres.connection import Session, connect
-from duly.store.postgres.line import Line
+from duly.store.postgres.connection import PostgresSession, connect
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.postgres.session_settings import HINTS
 
 _BETWEEN_SECONDS = 0.002
@@ -55,20 +55,20 @@ _SMOOTHING = 0.2
 _COMPARED_SECONDS = 60.0
 
 
-def notify(session: Session, payload: str) -> None:
+def notify(session: PostgresSession, payload: str) -> None:
     """Send a notification to all listeners."""
     session.execute_alone(_NOTIFY, {"channel": session.channel(), "payload": payload})
 
 
-class _Ears(NamedTuple):
+class _HintCallbacks(NamedTuple):
     """One listener of this process: what to call at which message."""
 
-    woken: Woken
-    hinted: Hinted | None
+    woken: WakeCallback
+    hinted: HintCallback | None
 
-    def hear(self, said: ReadyHints | Taken) -> None:
+    def hear(self, said: ReadyHints | ClaimNotice) -> None:
         """Call the function that fits; without a place every worker looks."""
-        if isinstance(said, Taken):
+        if isinstance(said, ClaimNotice):
             if self.hinted is not None:
                 self.hinted(said)
         elif said and self.hinted is not None:
@@ -78,16 +78,16 @@ class _Ears(NamedTuple):
             self.woken()
 
 
-class Hints:
+class PostgresHints:
     """Sends and receives hints for one store."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._here: list[_Ears] = []
-        self._listeners: list[_Listener] = []
+        self._here: list[_HintCallbacks] = []
+        self._listeners: list[_HintListener] = []
         self.sender = new_id()
         """Tells the listeners of this process which hints are its own."""
-        self._notifier = _Notifier(address, self.sender)
+        self._notifier = _HintNotifier(address, self.sender)
         self._sent_at = -math.inf
         self._rides_again_at = -math.inf
         self._seconds_riding = 0.0
@@ -109,25 +109,25 @@ class Hints:
             for ears in tuple(self._here):
                 ears.hear(near)
 
-    def may_ride(self) -> bool:
+    def may_piggyback(self) -> bool:
         """Say whether a commit may carry its own hint: not when others have just been sent."""
         now = monotonic()
         is_quiet = now - self._sent_at > _QUIET_SECONDS
         return is_quiet and now >= self._rides_again_at and not self._must_compare
 
-    def rode(self, seconds: float) -> None:
+    def note_piggybacked(self, seconds: float) -> None:
         """Note how long an insert took that carried its hint: it may have waited for others."""
         self._seconds_riding += _SMOOTHING * (seconds - self._seconds_riding)
         if self._seconds_riding <= max(_SLOW_SECONDS, _MOST_SLOWER * self._seconds_alone):
             return
         self._seconds_riding = 0.0
         if monotonic() - self._compared_at < _COMPARED_SECONDS:
-            self.stop_riding()
+            self.stop_piggybacking()
         else:
             # Perhaps all commits are slow here: the next one goes alone.
             self._must_compare = True
 
-    def went_alone(self, seconds: float) -> None:
+    def note_plain_insert(self, seconds: float) -> None:
         """Note how long an insert took that carried no hint, to compare."""
         is_first = monotonic() - self._compared_at >= _COMPARED_SECONDS
         change = seconds - self._seconds_alone
@@ -135,17 +135,17 @@ class Hints:
         self._compared_at = monotonic()
         self._must_compare = False
 
-    def stop_riding(self) -> None:
+    def stop_piggybacking(self) -> None:
         """Let no commit carry a hint for a while: it was refused, or had to wait for others."""
         self._rides_again_at = monotonic() + _APART_SECONDS
 
-    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:
+    def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called.
 
         Messages that name runs go to `hinted` instead, if it is given.
         """
-        ears = _Ears(woken, hinted)
-        listener = _Listener(self._address, ears, self.sender)
+        ears = _HintCallbacks(woken, hinted)
+        listener = _HintListener(self._address, ears, self.sender)
         self._here.append(ears)
         self._listeners.append(listener)
 
@@ -168,14 +168,14 @@ class Hints:
         self._notifier.close()
 
 
-class _Notifier:
+class _HintNotifier:
     """Says NOTIFY for everybody in this process, off the path of those who write."""
 
     def __init__(self, address: Address, sender: str) -> None:
-        self._line = Line(address, HINTS)
+        self._line = ReconnectingConnection(address, HINTS)
         self._sender = sender
         self._poked = threading.Event()
-        self._hints: dict[Place, Hint] = {}
+        self._hints: dict[HintPlace, Hint] = {}
         self._says_anything = False
         self._ending = threading.Event()
         self._mutex = threading.Lock()
@@ -246,10 +246,10 @@ class _Notifier:
         self._line.run(lambda session, _lost: notify(session, payload))
 
 
-class _Listener:
+class _HintListener:
     """Waits for hints of other processes on a connection of its own, at no cost while idle."""
 
-    def __init__(self, address: Address, ears: _Ears, sender: str) -> None:
+    def __init__(self, address: Address, ears: _HintCallbacks, sender: str) -> None:
         self._address = address
         self._ears = ears
         self._own = sender
@@ -292,7 +292,7 @@ class _Listener:
             self._ending.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _receive(self, session: Session) -> None:
+    def _receive(self, session: PostgresSession) -> None:
         readiness = select.poll()
         readiness.register(session.fileno(), select.POLLIN)
         readiness.register(self._end_reader, select.POLLIN)

@@ -8,9 +8,15 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.batching import MOST_BYTES_PER_CHARACTER, bytes_of
-from duly.core.limiting import FIRST, Limits, lanes_in_turn, slot_of, task_of
-from duly.core.record import Claim, Claims, from_fields
+from duly.core.batches import MOST_BYTES_PER_CHARACTER, bytes_of
+from duly.core.concurrency_limits import (
+    LIMITED_PREFIX,
+    ClaimLimits,
+    rotated_lanes,
+    slot_of,
+    task_of,
+)
+from duly.core.record import Claim, Claims, fast_constructor
 from duly.limits import (
     CLAIM_BATCH,
     LIMITS_BATCH,
@@ -18,14 +24,14 @@ from duly.limits import (
     RELAY_FULL_SECONDS,
     TRANSACTION_BYTES,
 )
-from duly.store.carry_ops import ClaimCarried
+from duly.store.carrier_ops import ClaimCarried
 from duly.store.ops import ClaimRuns
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "claim")
 
 _DUE = itemgetter(*map(Claim._fields.index, ("due_at", "run_id")))
-_claim = from_fields(Claim)
+_claim = fast_constructor(Claim)
 _PRIORITY = itemgetter(Claim._fields.index("priority"))
 
 
@@ -43,9 +49,9 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
     ready: list[tuple[str, str, int | None]] = json.loads(found)
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
     rooms = [want.limit for want in op.wants]
-    limit_met = next((FIRST for *_, limit in ready if limit is not None), None)
-    room = _Bytes(cursor, op.worker_id, time)
-    limited = None if op.limits is None else LimitedClaim(cursor, op, op.limits, room, time)
+    limit_met = next((LIMITED_PREFIX for *_, limit in ready if limit is not None), None)
+    room = _ByteBudget(cursor, op.worker_id, time)
+    limited = None if op.limits is None else SqliteLimitedClaim(cursor, op, op.limits, room, time)
     if limited is not None and limited.is_first:
         limit_met = limited.take(rooms) or limit_met
     _take_ready(cursor, op, ready, rooms, room, time)
@@ -58,7 +64,7 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
     return claims
 
 
-class _Bytes:
+class _ByteBudget:
     """How many bytes of arguments one claim may still take.
 
     They are summed up only when enough runs were taken to have reached the bound. So a claim of
@@ -88,7 +94,7 @@ def _take_ready(
     op: ClaimRuns,
     ready: list[tuple[str, str, int | None]],
     rooms: list[int],
-    bytes_room: _Bytes,
+    bytes_room: _ByteBudget,
     time: ClaimTime,
 ) -> None:
     """Take what counts against no limit, or against that of its queue."""
@@ -145,7 +151,7 @@ def _running_in_queue(cursor: sqlite3.Cursor, queue: str) -> int:
     return found
 
 
-class LimitedClaim:
+class SqliteLimitedClaim:
     """A claim of runs that count against limits of their tasks.
 
     Nobody else writes meanwhile, so what was counted holds until what is taken is counted too.
@@ -155,8 +161,8 @@ class LimitedClaim:
         self,
         cursor: sqlite3.Cursor,
         op: ClaimRuns,
-        limits: Limits,
-        bytes_room: _Bytes,
+        limits: ClaimLimits,
+        bytes_room: _ByteBudget,
         time: ClaimTime,
     ) -> None:
         self._cursor = cursor
@@ -165,13 +171,13 @@ class LimitedClaim:
         self._bytes = bytes_room
         self._has_taken = False
         self._time = time
-        self.is_first = limits.first
+        self.is_first = limits.is_first
         self.has_more = False
         """Whether there may be limits that were not looked at."""
 
     def take(self, rooms: list[int]) -> str | None:
         """Take what there is room for; return the last limit that was looked at."""
-        lanes, self.has_more = lanes_in_turn(self._lanes, self._limits.after)
+        lanes, self.has_more = rotated_lanes(self._lanes, self._limits.after)
         if not lanes:
             return None
         queues = self._cursor.execute(SQL["queues"]).fetchall()

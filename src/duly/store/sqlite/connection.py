@@ -19,10 +19,10 @@ from duly.errors import (
     StoreUnavailable,
     WouldBlockItself,
 )
-from duly.store.lent import BODY, OWN_TRANSACTION
 from duly.store.private_files import check_private, open_private
 from duly.store.refusal import ValueRefused
-from duly.store.sqlite.patience import BUSY_SECONDS, is_busy
+from duly.store.sqlite.busy_timeout import BUSY_SECONDS, is_busy
+from duly.store.task_connection import BODY, OWN_TRANSACTION
 
 OLDEST_SQLITE = (3, 35, 0)
 _NETWORK_FILE_SYSTEMS = frozenset(
@@ -184,7 +184,7 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     return StoreError(f"{path}: {error}")
 
 
-class _Holder(NamedTuple):
+class _LockHolder(NamedTuple):
     """Who has a lock for longer than one write."""
 
     thread: int
@@ -196,7 +196,7 @@ class _Holder(NamedTuple):
         return is_same_body or self.thread == threading.get_ident()
 
 
-_holders: dict[tuple[int, int], _Holder] = {}
+_holders: dict[tuple[int, int], _LockHolder] = {}
 """By the lock's file: several stores of a process may have it open, each with a lock of its own."""
 
 
@@ -232,7 +232,7 @@ class WriteLock:
             self.unlock_file()
             self.mutex.release()
             raise
-        _holders[self._place] = _Holder(threading.get_ident(), BODY.get())
+        _holders[self._place] = _LockHolder(threading.get_ident(), BODY.get())
 
     def lock_file(self) -> None:
         """Wait for the other processes, once this one's mutex is held."""
@@ -282,13 +282,13 @@ class WriteLock:
         finally:
             self.release()
 
-    def hold_still(self, seconds: float) -> bool:
+    def quiesce(self, seconds: float) -> bool:
         """Keep this process's other writers out; False if one of them, or we, go on holding it."""
         if self._owner == threading.get_ident():
             return False
         return self.mutex.acquire(timeout=seconds)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let this process's writers go on."""
         self.mutex.release()
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from duly.core.record import from_fields
+from duly.core.record import fast_constructor
 from duly.errors import StoreBusy, StoreRefused
 from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key, Op
-from duly.store.protocol import Dialogue, Statement
-from duly.store.rooms import QueueRooms
-from duly.store.sqlite.bulk import execute_rows
+from duly.store.protocol import Dialogue, ExternalStatement
+from duly.store.queue_capacity import QueueCapacityCache
+from duly.store.sqlite.multirow import execute_rows
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "enqueue")
 
-_accepted = from_fields(Accepted)
+_accepted = fast_constructor(Accepted)
 
 
 def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:
@@ -82,7 +82,7 @@ def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted: 
 
 def check_place(path: Path) -> Dialogue[None]:
     """Refuse a connection to another file."""
-    found = yield Statement("sqlite", SQL["place"], {})
+    found = yield ExternalStatement("sqlite", SQL["place"], {})
     file = found[2] if found else ""
     if not file or not path.samefile(file):
         raise StoreRefused(
@@ -91,11 +91,13 @@ def check_place(path: Path) -> Dialogue[None]:
         )
 
 
-def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> Dialogue[Accepted]:
+def enqueue_on_connection(
+    op: Enqueue, path: Path, now: int, rooms: QueueCapacityCache
+) -> Dialogue[Accepted]:
     """Accept a run on a connection that is not ours."""
     yield from check_place(path)
     if not rooms.fit([op]):
-        yield Statement("sqlite", SQL["begin_to_write"], {})
+        yield ExternalStatement("sqlite", SQL["begin_to_write"], {})
         yield from rooms.check([op])
     key = op.key
     row = {
@@ -115,15 +117,15 @@ def enqueue_elsewhere(op: Enqueue, path: Path, now: int, rooms: QueueRooms) -> D
         "active_only": key and int(key.active_only),
         "other_names": json.dumps(key.other_names if key else ()),
     }
-    yield Statement("sqlite", SQL["enqueue_in_callers_transaction"], row)
+    yield ExternalStatement("sqlite", SQL["enqueue_in_callers_transaction"], row)
     if key is None:
         return Accepted(op.run_id)
     # Where every statement is committed, the run may have ended and its key be another's by now.
-    if (yield Statement("sqlite", SQL["exists"], {"run_id": op.run_id})) is not None:
+    if (yield ExternalStatement("sqlite", SQL["exists"], {"run_id": op.run_id})) is not None:
         return Accepted(op.run_id)
-    holder = yield Statement("sqlite", SQL["held_by_name"], _names(op, key, now))
+    holder = yield ExternalStatement("sqlite", SQL["held_by_name"], _names(op, key, now))
     holder = holder or (
-        yield Statement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
+        yield ExternalStatement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
     )
     if holder is None:
         raise StoreBusy(f"key {key.text!r} was let go just now; enqueue again")

@@ -7,21 +7,21 @@ from duly.clock import Clock, boot_id
 from duly.limits import FORGET_BATCH
 from duly.store.guard_ops import (
     AcquireKey,
-    EndLetter,
+    EndDeadLetter,
     FailKey,
     FinishKey,
     ForgetKey,
     Guarded,
-    PutLetter,
+    PutDeadLetter,
     RenewKey,
-    as_found,
+    guarded_from_row,
 )
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "guard")
 
 
-class Times(NamedTuple):
+class ClockReadings(NamedTuple):
     """Wall time, by which keys are kept, and time since the machine was started, for leases."""
 
     now: int
@@ -29,35 +29,35 @@ class Times(NamedTuple):
     boot: str
 
 
-def read_times(clock: Clock) -> Times:
+def read_times(clock: Clock) -> ClockReadings:
     """Read both clocks."""
-    return Times(clock.now(), clock.uptime(), boot_id().hex())
+    return ClockReadings(clock.now(), clock.uptime(), boot_id().hex())
 
 
-def acquire(cursor: sqlite3.Cursor, op: AcquireKey, times: Times) -> Guarded:
+def acquire(cursor: sqlite3.Cursor, op: AcquireKey, times: ClockReadings) -> Guarded:
     """Take a key, unless somebody holds it or its body is done."""
     place = op._asdict() | times._asdict()
     if cursor.execute(SQL["acquire"], place).rowcount:
         cursor.execute(SQL["count_fence"])
-    return as_found(op, cursor.execute(SQL["standing"], place).fetchone())
+    return guarded_from_row(op, cursor.execute(SQL["standing"], place).fetchone())
 
 
-def renew(cursor: sqlite3.Cursor, op: RenewKey, times: Times) -> bool:
+def renew(cursor: sqlite3.Cursor, op: RenewKey, times: ClockReadings) -> bool:
     """Give a holder its whole lease again."""
     return bool(cursor.execute(SQL["renew"], op._asdict() | times._asdict()).rowcount)
 
 
-def finish(cursor: sqlite3.Cursor, op: FinishKey, times: Times) -> bool:
+def finish(cursor: sqlite3.Cursor, op: FinishKey, times: ClockReadings) -> bool:
     """Record that a body is done, and forget a few keys whose time is over."""
     return _end(cursor, "finish", "done", op._asdict() | times._asdict())
 
 
-def fail(cursor: sqlite3.Cursor, op: FailKey, times: Times) -> bool:
+def fail(cursor: sqlite3.Cursor, op: FailKey, times: ClockReadings) -> bool:
     """Let go of a key whose body failed."""
     return _end(cursor, "fail", "failed", op._asdict() | times._asdict())
 
 
-def forget(cursor: sqlite3.Cursor, op: ForgetKey, times: Times) -> bool | None:
+def forget(cursor: sqlite3.Cursor, op: ForgetKey, times: ClockReadings) -> bool | None:
     """Forget a key that nobody holds."""
     place = op._asdict() | times._asdict()
     if cursor.execute(SQL["forget"], place).rowcount:
@@ -65,16 +65,16 @@ def forget(cursor: sqlite3.Cursor, op: ForgetKey, times: Times) -> bool | None:
     return None if cursor.execute(SQL["standing"], place).fetchone() else False
 
 
-def put_letter(cursor: sqlite3.Cursor, op: PutLetter, times: Times) -> bool:
+def put_dead_letter(cursor: sqlite3.Cursor, op: PutDeadLetter, times: ClockReadings) -> bool:
     """Keep a dead letter, and forget a few whose time is over."""
     place = op._asdict() | times._asdict() | {"limit": FORGET_BATCH}
     cursor.execute(SQL["drop_letters"], place)
-    return bool(cursor.execute(SQL["put_letter"], place).rowcount)
+    return bool(cursor.execute(SQL["put_dead_letter"], place).rowcount)
 
 
-def end_letter(cursor: sqlite3.Cursor, op: EndLetter, times: Times) -> bool:
+def end_dead_letter(cursor: sqlite3.Cursor, op: EndDeadLetter, times: ClockReadings) -> bool:
     """Say what became of a dead letter."""
-    return bool(cursor.execute(SQL["end_letter"], op._asdict() | times._asdict()).rowcount)
+    return bool(cursor.execute(SQL["end_dead_letter"], op._asdict() | times._asdict()).rowcount)
 
 
 def _end(cursor: sqlite3.Cursor, how: str, state: str, place: dict[str, Any]) -> bool:

@@ -3,22 +3,28 @@
 import json
 import sqlite3
 
-from duly.core.held_steps import to_resolve
 from duly.core.record import StepRecord
 from duly.core.states import State
-from duly.store.admin_ops import BoundQueue, LimitQueue, RecordAct, bound_in_words, redrive_in_words
+from duly.core.unresolved_steps import steps_to_resolve
+from duly.store.admin_ops import (
+    LimitQueue,
+    RecordAuditEntry,
+    SetQueueCapacity,
+    describe_capacity_action,
+    describe_retry_action,
+)
 from duly.store.ops import (
     AddLogs,
     Cancel,
     DiscardDead,
     PauseQueue,
-    Redrive,
-    Redriven,
     ResetKey,
     RestoreLogs,
+    RetriedRun,
+    RetryRun,
     SetProgress,
 )
-from duly.store.sqlite.bulk import execute_rows
+from duly.store.sqlite.multirow import execute_rows
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "operate")
@@ -41,7 +47,7 @@ def cancel(cursor: sqlite3.Cursor, op: Cancel, now: int) -> str | None:
         answer = "requested"
     else:
         return state
-    record_act(cursor, op.actor, "cancel", op.run_id, op.reason, now)
+    insert_audit_entry(cursor, op.actor, "cancel", op.run_id, op.reason, now)
     return answer
 
 
@@ -63,16 +69,16 @@ def end_queued(
     cursor.execute(SQL["expire_key_of"], {"run_id": run_id, "now": now})
 
 
-def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
+def retry_run(cursor: sqlite3.Cursor, op: RetryRun, now: int) -> RetriedRun:
     """Queue a final run again: same id, next generation, claim_number goes on growing."""
     found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
     if found is None:
-        return Redriven(done=False, state=None)
+        return RetriedRun(done=False, state=None)
     place = {"run_id": op.run_id}
     names = {"other_names": json.dumps(op.other_names)}
     held = cursor.execute(SQL["live_holder"], place | names).fetchone()
     if held is not None:
-        return Redriven(done=False, state=held[1], held_by=held[0])
+        return RetriedRun(done=False, state=held[1], held_by=held[0])
     cursor.execute(SQL["before_revival"])
     revived = cursor.execute(
         SQL["revive"],
@@ -87,7 +93,7 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     )
     if revived.rowcount == 0:
         cursor.execute(SQL["after_revival"])
-        return Redriven(done=False, state=found[0])
+        return RetriedRun(done=False, state=found[0])
     cursor.execute(SQL["keep_last_attempt"], place)
     cursor.execute(SQL["drop_revived"], place)
     cursor.execute(SQL["hold_key_again"], place | {"now": now})
@@ -96,25 +102,25 @@ def redrive(cursor: sqlite3.Cursor, op: Redrive, now: int) -> Redriven:
     if op.from_step is not None:
         cursor.execute(STEPS["forget_from"], place | {"from_step": op.from_step})
     begun = map(StepRecord._make, cursor.execute(STEPS["begun"], place).fetchall())
-    unresolved = to_resolve(found[0], begun)
+    unresolved = steps_to_resolve(found[0], begun)
     if unresolved:
         cursor.execute(SQL["undo_revival"])
         cursor.execute(SQL["after_revival"])
-        return Redriven(done=False, state=found[0], unresolved=unresolved)
+        return RetriedRun(done=False, state=found[0], unresolved=unresolved)
     cursor.execute(SQL["after_revival"])
-    record_act(cursor, op.actor, redrive_in_words(op), op.run_id, op.reason, now)
-    return Redriven(done=True, state=State.QUEUED)
+    insert_audit_entry(cursor, op.actor, describe_retry_action(op), op.run_id, op.reason, now)
+    return RetriedRun(done=True, state=State.QUEUED)
 
 
-def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> Redriven:
+def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> RetriedRun:
     """End a dead letter as cancelled."""
     found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
     if found is None:
-        return Redriven(done=False, state=None)
+        return RetriedRun(done=False, state=None)
     if not cursor.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
-        return Redriven(done=False, state=found[0])
-    record_act(cursor, op.actor, "discard", op.run_id, op.reason, now)
-    return Redriven(done=True, state=State.CANCELLED)
+        return RetriedRun(done=False, state=found[0])
+    insert_audit_entry(cursor, op.actor, "discard", op.run_id, op.reason, now)
+    return RetriedRun(done=True, state=State.CANCELLED)
 
 
 def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
@@ -123,25 +129,27 @@ def pause_queue(cursor: sqlite3.Cursor, op: PauseQueue, now: int) -> None:
     if not op.paused:
         cursor.execute(CARRY["resume"], {"queue": op.queue, "now": now})
     act = "pause" if op.paused else "resume"
-    record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
+    insert_audit_entry(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
-def write_down(cursor: sqlite3.Cursor, op: RecordAct, now: int) -> None:
+def record_audit_entry(cursor: sqlite3.Cursor, op: RecordAuditEntry, now: int) -> None:
     """Write down what somebody did elsewhere."""
-    record_act(cursor, op.actor, op.act, op.subject, op.reason, now)
+    insert_audit_entry(cursor, op.actor, op.act, op.subject, op.reason, now)
 
 
 def limit_queue(cursor: sqlite3.Cursor, op: LimitQueue, now: int) -> None:
     """Set or lift the limit of a queue; the next claim goes by it."""
     cursor.execute(SQL["limit"], {"queue": op.queue, "limit": op.limit})
     act = "lift limit" if op.limit is None else f"limit to {op.limit}"
-    record_act(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
+    insert_audit_entry(cursor, op.actor, act, f"queue {op.queue}", op.reason, now)
 
 
-def bound_queue(cursor: sqlite3.Cursor, op: BoundQueue, now: int) -> None:
+def set_queue_capacity(cursor: sqlite3.Cursor, op: SetQueueCapacity, now: int) -> None:
     """Set or lift how many runs may wait in a queue; who enqueues looks at it now and then."""
     cursor.execute(SQL["bound"], {"queue": op.queue, "max_size": op.max_size})
-    record_act(cursor, op.actor, bound_in_words(op), f"queue {op.queue}", op.reason, now)
+    insert_audit_entry(
+        cursor, op.actor, describe_capacity_action(op), f"queue {op.queue}", op.reason, now
+    )
 
 
 def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
@@ -149,7 +157,7 @@ def reset_key(cursor: sqlite3.Cursor, op: ResetKey, now: int) -> bool:
     cursor.execute(SQL["release_of_key"], op._asdict())
     gone = cursor.execute(SQL["reset_key"], op._asdict()).rowcount
     if gone:
-        record_act(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
+        insert_audit_entry(cursor, op.actor, "reset key", f"{op.task} {op.key}", "", now)
     return bool(gone)
 
 
@@ -176,7 +184,7 @@ def restore_logs(cursor: sqlite3.Cursor, op: RestoreLogs, now: int) -> bool:
     return add_logs(cursor, AddLogs(op.run_id, op.claim_number, missing), now)
 
 
-def say(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:
+def write_update(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:
     """Write what an attempt says about itself, as a part of its own transaction."""
     if isinstance(word, AddLogs):
         add_logs(cursor, word, now)
@@ -184,7 +192,7 @@ def say(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:
         set_progress(cursor, word, now)
 
 
-def record_act(
+def insert_audit_entry(
     cursor: sqlite3.Cursor, actor: str, act: str, subject: str, reason: str, now: int
 ) -> None:
     """Write down what an operator did."""

@@ -4,14 +4,14 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from duly.core.planning import Found
 from duly.core.record import FiringRecord, ScheduleRecord
-from duly.core.schedule import Standing
-from duly.store import scheduling
+from duly.core.schedule import PreviousRuns
+from duly.core.schedule_plans import DueSchedule
+from duly.store import schedule_verbs
 from duly.store.ops import Enqueue
-from duly.store.schedule_statements import FiringRow, Move
+from duly.store.schedule_statements import FiringRow, SchedulePosition
 from duly.store.sqlite.enqueue import enqueue
-from duly.store.sqlite.operate import record_act
+from duly.store.sqlite.operate import insert_audit_entry
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "schedules")
@@ -34,7 +34,7 @@ class SqliteSchedules:
         )
         return [ScheduleRecord._make(row) for row in found if row is not None]
 
-    def lock_one(self, name: str) -> Found | None:
+    def lock_one(self, name: str) -> DueSchedule | None:
         """Return a schedule."""
         row = self._cursor.execute(SQL["one"], {"name": name}).fetchone()
         return None if row is None else self._found(row)
@@ -79,7 +79,7 @@ class SqliteSchedules:
         place = {"schedule": schedule, "reason": reason, "now": self._now}
         self._cursor.execute(SQL["drop_waiting"], place)
 
-    def move(self, moves: list[Move]) -> None:
+    def move(self, moves: list[SchedulePosition]) -> None:
         """Move the cursors."""
         for move in moves:
             self._cursor.execute(SQL["move"], move._asdict() | {"now": self._now})
@@ -92,17 +92,17 @@ class SqliteSchedules:
         """Accept runs."""
         enqueue(self._cursor, ops, self._now)
 
-    def record_act(self, actor: str, act: str, subject: str, reason: str) -> None:
+    def insert_audit_entry(self, actor: str, act: str, subject: str, reason: str) -> None:
         """Write down what an operator did."""
-        record_act(self._cursor, actor, act, subject, reason, self._now)
+        insert_audit_entry(self._cursor, actor, act, subject, reason, self._now)
 
-    def _found(self, row: tuple[Any, ...]) -> Found:
+    def _found(self, row: tuple[Any, ...]) -> DueSchedule:
         *fields, is_busy, pause_after = row
         schedule = ScheduleRecord._make(fields)
         has_failed = (
             pause_after is not None and self._failures(schedule, pause_after) >= pause_after
         )
-        return Found(schedule, Standing(bool(is_busy), has_failed), self._now)
+        return DueSchedule(schedule, PreviousRuns(bool(is_busy), has_failed), self._now)
 
     def _failures(self, schedule: ScheduleRecord, limit: int) -> int:
         place = {"schedule": schedule.name, "limit": limit}
@@ -115,8 +115,8 @@ def _verb(
     return lambda cursor, op, now: carry_out(SqliteSchedules(cursor, now), op)
 
 
-fire = _verb(scheduling.fire)
-put = _verb(scheduling.put)
-set_state = _verb(scheduling.set_state)
-run_now = _verb(scheduling.run_now)
-backfill = _verb(scheduling.backfill)
+fire = _verb(schedule_verbs.fire)
+put = _verb(schedule_verbs.put)
+set_state = _verb(schedule_verbs.set_state)
+run_now = _verb(schedule_verbs.run_now)
+backfill = _verb(schedule_verbs.backfill)

@@ -7,8 +7,8 @@ from typing import Any
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops import Settle, Settled
-from duly.store.sqlite.bulk import execute_rows
-from duly.store.sqlite.steps import is_awake
+from duly.store.sqlite.multirow import execute_rows
+from duly.store.sqlite.steps import is_wait_satisfied
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "settle")
@@ -97,7 +97,7 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
     counts = {"retries_used": verdict.retries_used, "crashes": verdict.crashes}
     cursor.execute(SQL["tally_retry"], place | counts | {"elapsed": op.elapsed, "now": now})
     after = int(verdict.after * 1_000_000)
-    if verdict.awaits is not None and is_awake(cursor, op.run_id, verdict.awaits):
+    if verdict.awaits is not None and is_wait_satisfied(cursor, op.run_id, verdict.awaits):
         after = 0
     cursor.execute(
         SQL["requeue"],

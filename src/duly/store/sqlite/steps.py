@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from duly.core.record import StepRecord
-from duly.store.protocol import Dialogue, Statement
+from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.sqlite.enqueue import check_place
-from duly.store.sqlite.operate import record_act
+from duly.store.sqlite.operate import insert_audit_entry
 from duly.store.statements import load
 from duly.store.step_ops import (
     BeginStep,
@@ -60,12 +60,12 @@ def send_event(cursor: sqlite3.Cursor, op: SendEvent, now: int) -> bool:
     return is_news
 
 
-def send_elsewhere(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
+def send_on_connection(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
     """Say it on a connection that is not ours."""
     yield from check_place(path)
     place = op._asdict() | {"now": now}
-    news = yield Statement("sqlite", SQL["send"], place)
-    yield Statement("sqlite", SQL["rouse_waiting"], place)
+    news = yield ExternalStatement("sqlite", SQL["send"], place)
+    yield ExternalStatement("sqlite", SQL["rouse_waiting"], place)
     return news is not None
 
 
@@ -82,12 +82,12 @@ def recheck(cursor: sqlite3.Cursor, op: RecheckWaits, now: int) -> Rechecked:
     return Rechecked(roused, found[-1] if len(found) == op.limit else "")
 
 
-def is_awake(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
+def is_wait_satisfied(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
     """Say whether what a run is about to wait for is there already.
 
     Whoever brings it about writes too, and there is one writer at a time.
     """
-    found = cursor.execute(SQL["is_awake"], {"run_id": run_id, "name": name}).fetchone()
+    found = cursor.execute(SQL["is_wait_satisfied"], {"run_id": run_id, "name": name}).fetchone()
     return bool(found[0])
 
 
@@ -98,7 +98,7 @@ def resolve(cursor: sqlite3.Cursor, op: ResolveStep, now: int) -> list[str]:
     names = [found for (found,) in cursor.execute(SQL[name], place).fetchall()]
     for step in names:
         act = f"call step {step} done" if op.is_done else f"run step {step} again"
-        record_act(cursor, op.actor, act, op.run_id, op.reason, now)
+        insert_audit_entry(cursor, op.actor, act, op.run_id, op.reason, now)
     return names
 
 

@@ -10,19 +10,26 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
-from duly.core.finding import Finding
+from duly.core.diagnosis import Diagnosis
 from duly.core.record import WorkerRecord
 from duly.errors import OUTAGES, StoreError
-from duly.shield import shielded
-from duly.store.bounded import seconds_left
-from duly.store.committer import Done
-from duly.store.hints import Hinted, UnnamedHints, Woken
+from duly.interrupts import defer_interrupts
+from duly.store.group_commit import Done
+from duly.store.hints import HintCallback, UnnamedHints, WakeCallback
 from duly.store.migrator import record_of
 from duly.store.ops import Accepted, Enqueue, Op, Settle
+from duly.store.outage_wait import (
+    as_repeatable,
+    is_repeatable,
+    retry_after_error,
+    retry_during_outage,
+)
 from duly.store.private_files import make_private_folder
 from duly.store.protocol import Dialogue, FailingWrites
-from duly.store.schema import Migration, Schema
-from duly.store.sqlite import enqueue, migrating, steps
+from duly.store.read_deadline import seconds_left
+from duly.store.schema import Schema, SchemaMigration
+from duly.store.sqlite import enqueue, migration_statements, steps
+from duly.store.sqlite.busy_timeout import commit, retry_while_busy
 from duly.store.sqlite.claim import ClaimTime
 from duly.store.sqlite.connection import (
     WriteLock,
@@ -31,16 +38,13 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
-from duly.store.sqlite.diagnose import back_up, check_integrity, diagnose
-from duly.store.sqlite.guard import Times, read_times
-from duly.store.sqlite.identity import settle_in_if_idle
-from duly.store.sqlite.inspect import SQL as INSPECT
-from duly.store.sqlite.inspect import SqliteInspector
-from duly.store.sqlite.liveness import FilePulse, Life, life_path
-from duly.store.sqlite.patience import commit, patiently
-from duly.store.sqlite.process import Process, opening
-from duly.store.sqlite.section import SqliteSection
-from duly.store.sqlite.verbs import (
+from duly.store.sqlite.diagnostics import back_up, check_integrity, diagnose
+from duly.store.sqlite.file_identity import adopt_file_if_idle
+from duly.store.sqlite.guard import ClockReadings, read_times
+from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
+from duly.store.sqlite.inspector import SQL as INSPECT
+from duly.store.sqlite.inspector import SqliteInspector
+from duly.store.sqlite.op_tables import (
     BATCHED,
     BY_BOTH_CLOCKS,
     BY_UPTIME,
@@ -52,9 +56,10 @@ from duly.store.sqlite.verbs import (
     grouped,
     requeues,
 )
-from duly.store.sqlite.wakeup import Hints
+from duly.store.sqlite.process_resources import SqliteResources, opening
+from duly.store.sqlite.task_transaction import SqliteTaskTransaction
+from duly.store.sqlite.wakeup import SqliteHints
 from duly.store.step_ops import SendEvent
-from duly.store.waiting import is_repeatable, repeat, repeated, wait_out
 
 PACKAGE = "duly.store.sqlite"
 
@@ -73,22 +78,22 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         check_place(self.path)
         self._created = create_private(self.path)
         self.folder = self.path.with_name(self.path.name + "-duly.d")
-        self._process = Process(self.path, self._write, prepare=self._prepare)
+        self._process = SqliteResources(self.path, self._write, prepare=self._prepare)
         self._is_closed = False
-        self._pulse = FilePulse(self.folder, self._live_workers)
+        self._pulse = FileHeartbeats(self.folder, self._live_workers)
         self._hints = self._make_hints()
         self._last_claimed_at = 0
 
-    def _make_hints(self) -> Hints:
+    def _make_hints(self) -> SqliteHints:
         wal = self.path.with_name(self.path.name + "-wal")
-        return Hints(self.folder, (self.path, wal))
+        return SqliteHints(self.folder, (self.path, wal))
 
     @property
     def lock(self) -> WriteLock:
         """The lock that every write of this process takes first."""
         return self._here().lock
 
-    def _here(self) -> Process:
+    def _here(self) -> SqliteResources:
         """Return what this process holds open; a forked child begins anew."""
         process = self._process
         if process.pid == os.getpid():
@@ -98,8 +103,8 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         with opening():
             if self._process.pid != os.getpid():
                 self._created = False
-                self._process = Process(self.path, self._write, prepare=self._prepare)
-                self._pulse = FilePulse(self.folder, self._live_workers)
+                self._process = SqliteResources(self.path, self._write, prepare=self._prepare)
+                self._pulse = FileHeartbeats(self.folder, self._live_workers)
                 self._hints.close()
                 self._hints = self._make_hints()
         return self._process
@@ -111,15 +116,15 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         here = self._here()
         here.lock.refuse_owner()
         try:
-            with shielded():
+            with defer_interrupts():
                 return here.committer.apply(ops)
         except OUTAGES as error:
             if not is_repeatable(ops):
                 raise
-            return repeat(partial(self._apply_again, repeated(ops)), error)
+            return retry_after_error(partial(self._apply_again, as_repeatable(ops)), error)
 
     def _apply_again(self, ops: Sequence[Op]) -> list[Any]:
-        with shielded():
+        with defer_interrupts():
             return self._here().committer.apply(ops)
 
     def can_write_now(self) -> bool:
@@ -151,7 +156,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 here.lock.lock_file()
                 here.file.check()
                 cursor = here.writer.cursor()
-                patiently(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
+                retry_while_busy(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
                 for kind in order:
                     self._write_kind(cursor, kind, ops, places[kind], answers)
                 commit(here.writer)
@@ -188,7 +193,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 here.file.check()
                 faultpoints.hit("enqueue.before_commit")
                 insert = partial(enqueue.enqueue_one, here.writer, op, self.now())
-                accepted = patiently(self.path, insert)
+                accepted = retry_while_busy(self.path, insert)
             finally:
                 try:
                     here.lock.unlock_file()
@@ -225,7 +230,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 answers[place] = verb(cursor, ops[place], self._time_for(kind))
         faultpoints.hit(f"{name}.before_commit")
 
-    def _time_for(self, kind: type) -> int | Times | ClaimTime:
+    def _time_for(self, kind: type) -> int | ClockReadings | ClaimTime:
         if kind in BY_UPTIME:
             return self._clock.uptime()
         if kind in BY_BOTH_CLOCKS:
@@ -236,27 +241,27 @@ class SqliteStore(UnnamedHints, SqliteInspector):
             return ClaimTime(now, self._last_claimed_at)
         return self.now()
 
-    def section(self, seconds: float | None = None) -> SqliteSection:
+    def task_transaction(self, seconds: float | None = None) -> SqliteTaskTransaction:
         """Return a transaction for the body of a run."""
-        return SqliteSection(self, seconds)
+        return SqliteTaskTransaction(self, seconds)
 
-    def send_elsewhere(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:  # noqa: ARG002
+    def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:  # noqa: ARG002
         """Send an event on a connection that is not ours; it is sent if its transaction commits."""
-        return steps.send_elsewhere(op, self.path, self.now())
+        return steps.send_on_connection(op, self.path, self.now())
 
-    def enqueue_elsewhere(
+    def enqueue_on_connection(
         self,
         op: Enqueue,
         *,
         hint: bool,  # noqa: ARG002 - workers see that the file has changed
     ) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
-        return enqueue.enqueue_elsewhere(op, self.path, self.now(), self.rooms)
+        return enqueue.enqueue_on_connection(op, self.path, self.now(), self.queue_capacity)
 
     # -- reading --
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return wait_out(partial(self._read, sql, parameters))
+        return retry_during_outage(partial(self._read, sql, parameters))
 
     def _read(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         here, left = self._here(), seconds_left()
@@ -275,11 +280,11 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         """Return when a worker beat last, as its file has it."""
         return self._pulse.seen_at(worker.id) or worker.seen_at
 
-    def diagnose(self) -> list[Finding]:
+    def diagnose(self) -> list[Diagnosis]:
         """Say how the engine is and how it is set up."""
         return diagnose(self._query, self.path)
 
-    def check_integrity(self) -> list[Finding]:
+    def check_integrity(self) -> list[Diagnosis]:
         """Have SQLite check the file."""
         return check_integrity(self._query)
 
@@ -292,22 +297,22 @@ class SqliteStore(UnnamedHints, SqliteInspector):
 
     # -- liveness and hints --
 
-    def pulse(self) -> FilePulse:
+    def heartbeats(self) -> FileHeartbeats:
         """Return what beats and watches beats."""
         self._here()
         return self._pulse
 
-    def live(self, worker_id: str) -> Life:
+    def live(self, worker_id: str) -> FileLivenessHandle:
         """Show, until this process ends, that this worker lives."""
         make_private_folder(self.folder)
-        return Life(life_path(self.folder, worker_id))
+        return FileLivenessHandle(heartbeat_file_path(self.folder, worker_id))
 
     def wake(self, *ops: Enqueue) -> None:  # noqa: ARG002 - hints name no runs here
         """Hint to all workers that there may be something to do."""
         self._here()
         self._hints.send()
 
-    def listen(self, woken: Woken, hinted: Hinted | None = None) -> Callable[[], None]:  # noqa: ARG002
+    def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:  # noqa: ARG002
         """Call `woken` at every hint until the returned function is called."""
         self._here()
         make_private_folder(self.folder)
@@ -336,18 +341,20 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         rows = self._query("SELECT max(version), max(oldest_code) FROM duly_schema", {})
         return Schema(*rows[0])
 
-    def run_migrations(self, plan: Callable[[Schema], list[Migration]]) -> list[str]:
+    def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
         """Run what `plan` asks for, under the write lock, in one transaction."""
         here = self._here()
         with driver_errors(self.path), here.lock.held():
-            patiently(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
+            retry_while_busy(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
             try:
-                here.writer.execute(migrating.CREATE)
-                missing = plan(Schema(*here.writer.execute(migrating.VERSION).fetchone()))
+                here.writer.execute(migration_statements.CREATE)
+                missing = plan(
+                    Schema(*here.writer.execute(migration_statements.VERSION).fetchone())
+                )
                 for step in missing:
-                    for statement in migrating.statements(step):
+                    for statement in migration_statements.statements(step):
                         here.writer.execute(statement)
-                    here.writer.execute(migrating.RAN, record_of(step))
+                    here.writer.execute(migration_statements.RAN, record_of(step))
                 commit(here.writer)
             except BaseException:
                 here.writer.rollback()
@@ -359,7 +366,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         """Keep all other writers out for a block; what it writes is committed at its end."""
         here = self._here()
         with here.lock.held():
-            patiently(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
+            retry_while_busy(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
             try:
                 yield here.writer
                 commit(here.writer)
@@ -369,7 +376,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
 
     def _prepare(self, writer: sqlite3.Connection) -> None:
         self._choose_journal(writer)
-        settle_in_if_idle(writer.cursor())
+        adopt_file_if_idle(writer.cursor())
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
         """Use WAL in a file of duly's own; leave the application's file as it is."""

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 100
 
 
-class Hints:
+class SqliteHints:
     """Sends and receives hints for one store."""
 
     def __init__(self, folder: Path, watched: tuple[Path, ...]) -> None:

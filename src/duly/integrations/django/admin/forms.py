@@ -10,10 +10,10 @@ from duly.core.cron import Cron
 from duly.core.key import check_name
 from duly.core.schedule import Rules, read_rules, read_trigger
 from duly.errors import BadOption, BadSchedule, DulyError
-from duly.integrations.django.bodies import task_of
-from duly.integrations.django.compat import InvalidTask
-from duly.integrations.django.desk import app_of, tasks_in
 from duly.integrations.django.models import Schedule
+from duly.integrations.django.project import app_of, tasks_in
+from duly.integrations.django.task_body import task_of
+from duly.integrations.django.tasks_api import InvalidTask
 from duly.registry import Definition
 from duly.task import Task as EngineTask
 
@@ -43,7 +43,9 @@ class ScheduleForm(forms.ModelForm):
         choices=list(_MISFIRE.items()), label="instants that nobody was there for"
     )
     overlap = forms.ChoiceField(
-        choices=list(_OVERLAP.items()), label="an instant that finds the last run still live"
+        choices=list(_OVERLAP.items()),
+        initial="allow",  # As for schedules of the code.
+        label="an instant that finds the last run still live",
     )
 
     class Meta:  # noqa: D106 - Django's

@@ -12,14 +12,18 @@ from django.utils.html import format_html
 from duly.app import Duly
 from duly.core.display import display, display_call
 from duly.errors import DulyError
-from duly.integrations.django.admin.places import DatabaseFilter, DulyAdmin, database_of
-from duly.integrations.django.desk import app_of, tasks_in
+from duly.integrations.django.admin.model_admin import (
+    DatabaseFilter,
+    ReadOnlyModelAdmin,
+    database_of,
+)
 from duly.integrations.django.models import DeadLetter, Execution, Run
+from duly.integrations.django.project import app_of, tasks_in
 from duly.registry import Definition
 
 _HIDDEN = "(hidden: this project does not know the task)"
 _WHY = "in the admin"
-Act = Callable[[Duly, str, str], bool]
+RunAction = Callable[[Duly, str, str], bool]
 """Does something to a run for somebody, and says whether there was anything to do."""
 
 
@@ -54,7 +58,7 @@ class QueueFilter(admin.SimpleListFilter):
 
 
 @admin.register(Run)
-class RunAdmin(DulyAdmin):
+class RunAdmin(ReadOnlyModelAdmin):
     """All runs, newest first."""
 
     list_display: tuple[str, ...] = (
@@ -155,7 +159,7 @@ class RunAdmin(DulyAdmin):
         """Cancel those that wait, and ask those that run to stop."""
         self._each(request, queryset, "cancelled, or asked to stop", _cancel)
 
-    def _each(self, request: HttpRequest, queryset: Any, what: str, act: Act) -> None:  # noqa: ANN401
+    def _each(self, request: HttpRequest, queryset: Any, what: str, act: RunAction) -> None:  # noqa: ANN401
         done = refused = 0
         for run_id, task in queryset.values_list("id", "task").iterator():
             try:

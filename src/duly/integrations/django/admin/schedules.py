@@ -14,13 +14,17 @@ from duly.core.display import display
 from duly.core.schedule import read_trigger
 from duly.errors import BadSchedule, DulyError
 from duly.integrations.django.admin.forms import ScheduleForm, can_be_said
-from duly.integrations.django.admin.places import DatabaseFilter, DulyAdmin, database_of
-from duly.integrations.django.desk import app_of
+from duly.integrations.django.admin.model_admin import (
+    DatabaseFilter,
+    ReadOnlyModelAdmin,
+    database_of,
+)
 from duly.integrations.django.models import Schedule
+from duly.integrations.django.project import app_of
 
 _LAST_FIRINGS = 20
 _WHY = "in the admin"
-Act = Callable[[Schedules, str, str], None]
+ScheduleAction = Callable[[Schedules, str, str], None]
 _FORM = (
     ("name", "task"),
     ("cron", "timezone"),
@@ -31,7 +35,7 @@ _FORM = (
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(DulyAdmin):
+class ScheduleAdmin(ReadOnlyModelAdmin):
     """All schedules by name."""
 
     form = ScheduleForm
@@ -143,7 +147,7 @@ class ScheduleAdmin(DulyAdmin):
         """Fire them once, beside what comes due."""
         self._each(request, queryset, "run", _run_now)
 
-    def _each(self, request: HttpRequest, queryset: Any, what: str, act: Act) -> None:  # noqa: ANN401
+    def _each(self, request: HttpRequest, queryset: Any, what: str, act: ScheduleAction) -> None:  # noqa: ANN401
         done = 0
         for schedule in queryset:
             try:

@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from django.db import migrations, models
 
-from duly.integrations.django.fields import RunId
-from duly.integrations.django.migrating import forwards
+from duly.integrations.django.engine_migrations import forwards
+from duly.integrations.django.fields import RunIdField
 
 _SEEN: dict[str, Any] = {"default_permissions": ("view", "change"), "ordering": ["-id"]}
 _PROXY: dict[str, Any] = {"options": {"proxy": True, **_SEEN}, "bases": ("duly.run",)}
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
         migrations.RunPython(forwards(1), migrations.RunPython.noop),
         migrations.CreateModel(
             "Run",
-            [("id", RunId(primary_key=True))],
+            [("id", RunIdField(primary_key=True))],
             options={"managed": False, "db_table": "duly_every_run", **_SEEN},
         ),
         migrations.CreateModel("DeadLetter", [], **_PROXY),
@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
         ),
         migrations.CreateModel(
             "Tag",
-            [("run_id", RunId(primary_key=True))],
+            [("run_id", RunIdField(primary_key=True))],
             options={"managed": False, "db_table": "duly_tags", "default_permissions": ()},
         ),
     ]

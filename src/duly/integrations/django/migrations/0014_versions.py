@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from django.db import migrations
 
-from duly.integrations.django.migrating import forwards
+from duly.integrations.django.engine_migrations import forwards
 
 
 class Migration(migrations.Migration):

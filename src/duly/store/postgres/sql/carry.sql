@@ -161,29 +161,43 @@ SELECT pg_catalog.count(*) FROM moved
 
 -- :name send_away
 -- Guard: as above. One statement for SQLite's own_lanes, send_away and move. Looks where a claim
--- would begin to walk, as parking does.
+-- would begin to walk, at some queues in turn, as parking does.
 WITH look AS MATERIALIZED (
-    SELECT number FROM duly_look
+    SELECT number, coalesce((SELECT reached FROM duly_duties WHERE name = 'sent away'), '') AS after
+      FROM duly_look
+), head AS MATERIALIZED (
+    SELECT next.queue, next.lane
+      FROM look
+     CROSS JOIN LATERAL duly_next_lanes(look.number, look.after, %(queues)s::bigint) AS next
 ), found AS MATERIALIZED (
     SELECT run.id
       FROM look
-     CROSS JOIN duly_ready_lanes AS head
+     CROSS JOIN head
      CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s::bigint) AS run
      WHERE head.lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
        AND run.task = ANY (%(tasks)s::text[])
+     LIMIT %(limit)s
 ), chosen AS MATERIALIZED (
     SELECT id
       FROM duly_runs
      WHERE id = ANY (ARRAY(SELECT id FROM found))
        AND state <> 'running'
        AND lane NOT IN ('carried', 'carried-hold', 'handed', 'handed-hold')
-     LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
-)
-UPDATE duly_runs
-   SET lane = CASE WHEN pg_catalog.right(lane, 5) = '-hold'
-                   THEN pg_catalog.replace(
+), moved AS (
+    UPDATE duly_runs
+       SET lane = CASE WHEN pg_catalog.right(lane, 5) = '-hold'
+                       THEN pg_catalog.replace(
                             (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)],
-                                '-hold', '') || '-hold'
-                   ELSE (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)] END
- WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND state <> 'running'
+                                    '-hold', '') || '-hold'
+                       ELSE (%(lanes)s::text[])[pg_catalog.array_position(%(tasks)s::text[], task)] END
+     WHERE id = ANY (ARRAY(SELECT id FROM chosen)) AND state <> 'running'
+    RETURNING id
+)
+SELECT (SELECT pg_catalog.count(*) FROM moved),
+       (SELECT after FROM look),
+       coalesce((SELECT pg_catalog.min(last)
+                   FROM (SELECT pg_catalog.max(queue) AS last
+                           FROM head
+                          GROUP BY CASE WHEN lane < '~' THEN lane END
+                         HAVING pg_catalog.count(*) = %(queues)s::bigint) AS full_lane), '')

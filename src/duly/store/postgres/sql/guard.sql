@@ -93,7 +93,7 @@ SELECT key, state, holder, fence, attempts, losses,
  WHERE key = %(key)s AND (kept_until IS NULL OR kept_until > duly_now()
                           OR (state = 'held' AND lease_ends > duly_now()))
 
--- :name put_letter
+-- :name put_dead_letter
 INSERT INTO duly_letters
        (id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options,
         namespace, application, fingerprint, created_at, kept_until)
@@ -103,7 +103,7 @@ VALUES (%(id)s, %(engine)s, %(task)s, %(arguments)s, %(key)s, %(cause)s, %(error
         duly_now() + %(ttl)s::float8 * interval '1 microsecond')
     ON CONFLICT (id) DO NOTHING
 
--- :name end_letter
+-- :name end_dead_letter
 UPDATE duly_letters
    SET state = %(state)s, actor = %(actor)s, reason = %(reason)s, ended_at = duly_now()
  WHERE id = %(letter_id)s AND state = 'open'

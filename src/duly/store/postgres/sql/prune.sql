@@ -93,7 +93,7 @@ WITH ended AS MATERIALIZED (
     DELETE FROM duly_history
      WHERE id = ANY (ARRAY(SELECT id FROM judged
                             WHERE greatest(usual_until, own_until) <= duly_now()))
-    RETURNING id, greatest(finished_at, created_at) AS gone_at
+    RETURNING id, tags, greatest(finished_at, created_at) AS gone_at
 ), stay AS (
     UPDATE duly_history
        SET kept_until = (SELECT CASE WHEN own_until > duly_now()
@@ -111,7 +111,18 @@ WITH ended AS MATERIALIZED (
 ), logs AS (
     DELETE FROM duly_logs WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), tags AS (
-    DELETE FROM duly_tags WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
+    -- By the whole key and by their places: with the id alone, statistics of an emptied table make
+    -- the primary key, which has the id last, look as good as the index of the id.
+    DELETE FROM duly_tags
+     WHERE ctid = ANY (ARRAY(
+           SELECT tag.place
+             FROM runs
+            CROSS JOIN LATERAL pg_catalog.json_each_text(runs.tags::json) AS own(name, value)
+            CROSS JOIN LATERAL (
+                  SELECT ctid AS place FROM duly_tags
+                   WHERE name = own.name AND value = own.value AND run_id = runs.id
+                  OFFSET 0) AS tag
+            WHERE runs.tags IS NOT NULL))
 ), steps AS (
     DELETE FROM duly_steps WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 )
@@ -210,7 +221,9 @@ WITH RECURSIVE known(task) AS (
               AND stale_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
               AND NOT EXISTS (SELECT 1 FROM duly_runs
                                WHERE id = mark.run_id AND state <> 'running'
-                                 AND lane IN ('handed', 'handed-hold'))
+                                 AND lane IN ('handed', 'handed-hold')
+                              OFFSET 0)
+            ORDER BY stale_at
             LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) AS mark
 )

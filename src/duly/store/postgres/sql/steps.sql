@@ -80,7 +80,7 @@ SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)
                OFFSET 0) AS step
          ORDER BY wait) AS waits
 
--- :name is_awake
+-- :name is_wait_satisfied
 SELECT op.id::text
   FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
  CROSS JOIN LATERAL (

@@ -90,18 +90,27 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
   FROM moved
 
 -- :name park
--- Looks at the first runs of every queue and lane, where a claim would begin to walk, and moves
--- away what cannot run: paused queues, tasks nobody registers.
+-- Looks at the first runs of some queues, where a claim would begin to walk, and moves away what
+-- cannot run: paused queues, tasks nobody registers. The next look begins behind these queues (reached).
 WITH registered AS MATERIALIZED (
     SELECT pg_catalog.json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), look AS MATERIALIZED (
-    SELECT number FROM duly_look
-), stuck AS MATERIALIZED (
-    SELECT run.id, head.paused
+    SELECT number, coalesce((SELECT reached FROM duly_duties WHERE name = 'parked'), '') AS after
+      FROM duly_look
+), head AS MATERIALIZED (
+    SELECT next.queue, next.lane
       FROM look
-     CROSS JOIN duly_ready_lanes AS head
+     CROSS JOIN LATERAL duly_next_lanes(look.number, look.after, %(queues)s::bigint) AS next
+), stuck AS MATERIALIZED (
+    SELECT run.id, known.paused
+      FROM look
+     CROSS JOIN head
+      LEFT JOIN LATERAL (
+           SELECT paused FROM duly_queues WHERE name = head.queue
+           OFFSET 0) AS known ON true
      CROSS JOIN LATERAL duly_first_runs(look.number, head.lane, head.queue, %(limit)s::bigint) AS run
-     WHERE head.paused OR run.task NOT IN (SELECT registered.task FROM registered)
+     WHERE known.paused OR run.task NOT IN (SELECT registered.task FROM registered)
+     LIMIT %(limit)s
 ), found AS MATERIALIZED (
     SELECT id, pg_catalog.octet_length(arguments) AS bytes
       FROM duly_runs
@@ -129,7 +138,25 @@ WITH registered AS MATERIALIZED (
       FROM moved
 )
 SELECT (SELECT pg_catalog.count(*) FROM moved),
-       (SELECT pg_catalog.count(*) FROM chosen) < (SELECT pg_catalog.count(*) FROM found)
+       (SELECT pg_catalog.count(*) FROM chosen) < (SELECT pg_catalog.count(*) FROM found),
+       (SELECT after FROM look),
+       coalesce((SELECT pg_catalog.min(last)
+                   FROM (SELECT pg_catalog.max(queue) AS last
+                           FROM head
+                          GROUP BY CASE WHEN lane < '~' THEN lane END
+                         HAVING pg_catalog.count(*) = %(queues)s::bigint) AS full_lane), '')
+
+-- :name note_reached
+-- Where a look at some queues ended, at most once in a second: old versions of the row stay for as long
+-- as a transaction holds a snapshot. Two workers do not wait for each other: one of them notes it.
+INSERT INTO duly_duties (name, done_at, reached)
+SELECT %(name)s, pg_catalog.statement_timestamp(), %(reached)s
+ WHERE pg_catalog.pg_try_advisory_xact_lock(
+           pg_catalog.hashtextextended(duly_channel() || ' ' || %(name)s, 1685417083))
+    ON CONFLICT (name) DO UPDATE
+   SET done_at = excluded.done_at, reached = excluded.reached
+ WHERE NOT (duly_duties.done_at > excluded.done_at - interval '1 second'
+            AND duly_duties.done_at <= excluded.done_at)
 
 -- :name expire
 -- Ends what expired before it started; one statement for what SQLite reads first and ends then.

@@ -76,7 +76,7 @@ SELECT key, state, holder, fence, attempts, losses,
  WHERE key = :key AND (kept_until IS NULL OR kept_until > :now
                        OR (state = 'held' AND boot = :boot AND lease_ends > :uptime))
 
--- :name put_letter
+-- :name put_dead_letter
 INSERT INTO duly_letters
        (id, engine, task, arguments, key, cause, error, traceback, attempts, queue, options,
         namespace, application, fingerprint, created_at, kept_until)
@@ -84,7 +84,7 @@ VALUES (:id, :engine, :task, :arguments, :key, :cause, :error, :traceback, :atte
         :options, :namespace, :application, :fingerprint, :now, :now + :ttl)
     ON CONFLICT (id) DO NOTHING
 
--- :name end_letter
+-- :name end_dead_letter
 UPDATE duly_letters SET state = :state, actor = :actor, reason = :reason, ended_at = :now
  WHERE id = :letter_id AND state = 'open'
 

@@ -34,7 +34,7 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'duly_store'
 -- Which file this store is. On PostgreSQL a database is no file that can be copied.
 SELECT max(inode) FROM duly_store
 
--- :name settle_in
+-- :name adopt_file
 UPDATE duly_store SET inode = :inode WHERE inode IS NOT :inode
 
 -- :name has_work

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from duly.cli import commands
-from duly.integrations.django.children import named_backend, split, told_children
+from duly.integrations.django.child_environment import export_environment, named_backend, split
 from duly.integrations.django.databases import is_testing
 
 _WORKER = "duly.integrations.django.worker"
@@ -49,13 +49,11 @@ class Command(BaseCommand):
             # Its processes would fail to tell that no other process can reach a database in memory.
             _ = backend_of(alias).app.url
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
-        with told_children(options.get("--pythonpath")):
+        with export_environment(options.get("--pythonpath")):
             commands.main(arguments, prog_name="manage.py duly")
 
     def _import(self, arguments: list[str]) -> None:
-        from duly.integrations.django.cut_over import (  # noqa: PLC0415 - reads settings
-            import_periodic_tasks,
-        )
+        from duly.integrations.django.cutover import import_periodic_tasks  # noqa: PLC0415 - reads settings
 
         if arguments[:1] != ["--database"]:
             arguments = ["--database", "default", *arguments]
@@ -64,7 +62,7 @@ class Command(BaseCommand):
             raise CommandError(f"import-periodic-tasks takes only --database, one of {known}")
         report = import_periodic_tasks(arguments[1])
         self.stdout.write("\n".join(report.lines()))
-        if report.left:
+        if report.not_imported:
             raise CommandError("some rows could not be imported; import again when that is mended")
 
     def add_arguments(self, parser: CommandParser) -> None:

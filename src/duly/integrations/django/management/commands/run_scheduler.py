@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from duly.cli import commands
-from duly.integrations.django.children import told_children
+from duly.integrations.django.child_environment import export_environment
 
 _APP = "duly.integrations.django.worker:scheduler_app"
 
@@ -26,14 +26,11 @@ class Command(BaseCommand):
 
         A program that calls this command, such as a test, has the scheduler run in its own thread.
         """
-        from duly.integrations.django.periodic import (  # noqa: PLC0415 - reads settings
-            PeriodicTaskScheduler,
-            get_scheduler_class,
-        )
+        from duly.integrations.django.periodic import PeriodicTaskScheduler, get_scheduler_class  # noqa: PLC0415 - reads settings
 
         scheduler = get_scheduler_class()
         if scheduler is not PeriodicTaskScheduler or not self._called_from_command_line:
             scheduler(options["interval"] or 15).run()
             return
-        with told_children(options["pythonpath"]):
+        with export_environment(options["pythonpath"]):
             commands.main(["worker", _APP], prog_name="manage.py run_scheduler")

@@ -9,14 +9,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("--queue-name", default="default")
+        parser.add_argument("--exclude-queues")
         parser.add_argument("--backend", default="default", dest="backend_name")
         parser.add_argument("--batch", action="store_true")
         for ignored in ("--interval", "--startup-delay", "--worker-id"):
             parser.add_argument(ignored)
 
-    def handle(self, *, queue_name, backend_name, batch, **_options):
+    def handle(self, *, queue_name, exclude_queues, backend_name, batch, **_options):
         if not batch:
             raise NotImplementedError("the shim works until nothing is left to do")
         app = task_backends[backend_name].app
-        queues = {} if queue_name == "*" else {"queues": queue_name}
-        app.apart().worker(**queues).drain(timeout=20)
+        queues = None if queue_name == "*" else queue_name
+        worker = app.apart().worker(queues=queues, exclude_queues=exclude_queues)
+        worker.drain(timeout=20)

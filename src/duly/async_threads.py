@@ -1,0 +1,63 @@
+"""Runs a function in a thread for a coroutine, to its end even if the coroutine is cancelled."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from duly.errors import DulyError
+from duly.store.task_connection import BODY
+
+T = TypeVar("T")
+
+
+async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Call `act` in a thread of its own, which continues even if this coroutine is cancelled.
+
+    If the coroutine is cancelled or interrupted meanwhile, the thread calls `undo`. The event
+    loop's own threads are not used, because they may all be busy or end with the loop.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    mutex = threading.Lock()
+    done: list[T] = []
+    abandoned = False
+    body = BODY.get()
+
+    def work() -> None:
+        BODY.set(body)
+        try:
+            result = act()
+        except Exception as error:  # noqa: BLE001 - passed to the coroutine
+            tell(answer.set_exception, error)
+            return
+        with mutex:
+            is_awaited = not abandoned
+            if is_awaited:
+                done.append(result)
+        if is_awaited:
+            tell(answer.set_result, result)
+        else:
+            take_back(result)
+
+    def take_back(result: T) -> None:
+        # No caller is left to receive an error. If this fails, the result expires in time.
+        with suppress(DulyError, OSError):
+            if undo is not None:
+                undo(result)
+
+    def tell(settle: Callable[[Any], None], news: object) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(settle, news)
+
+    threading.Thread(target=work, name="duly-apart", daemon=True).start()
+    try:
+        return await asyncio.shield(answer)
+    except BaseException:
+        with mutex:
+            abandoned = True
+            left = tuple(done)
+        if left:
+            threading.Thread(target=take_back, args=left, name="duly-apart", daemon=True).start()
+        raise

@@ -1,0 +1,72 @@
+"""Where the dead letters are that a command is about: runs, and letters of other engines."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from duly.app import Duly
+from duly.cli.applications import app_of, open_guard, redis_guard
+from duly.cli.failures import TaskNotFound
+from duly.cli.option_types import TimeSource
+from duly.cli.session import CommandSession
+from duly.clock import SystemClock
+from duly.core.key import check_run_id
+from duly.core.suggestions import similar
+from duly.errors import LetterNotFound, RunNotFound
+from duly.guard.dead_letters import GuardDeadLetters
+from duly.limits import PAGE
+from duly.store.guard_ops import DeadLetterRecord
+from duly.store.protocol import DeadLetterFilter
+
+
+class DeadLetterSource(NamedTuple):
+    """Where the dead letters are that a command is about."""
+
+    app: Duly | None
+    """Whose runs; None for a Celery application or a Redis, which have none."""
+    engine_letters: GuardDeadLetters
+    shown_url: str
+    """Where that is, as it may be shown."""
+
+    @property
+    def clock(self) -> TimeSource:
+        """The store's, or else this host's."""
+        return SystemClock() if self.app is None else self.app.store
+
+    def find(self, letter_id: str) -> DeadLetterRecord | None:
+        """Return a letter, open or not."""
+        try:
+            return self.engine_letters.get(check_run_id(letter_id))
+        except (LetterNotFound, RunNotFound):
+            return None
+
+    def check_task(self, task: str) -> None:
+        """Refuse a task that is not defined, and of which there was never a run or a letter."""
+        app = self.app
+        if app is not None and (app.registry.find(task) or app.runs.list(task=task, limit=1)):
+            return
+        if not self.engine_letters.list(state=None, task=task, limit=1):
+            raise TaskNotFound(task, self.no_match(task))
+
+    def no_match(self, task: str | None) -> str:
+        """Say that nothing matches, and which task may have been meant."""
+        groups = [] if self.app is None else self.app.dead.groups(limit=PAGE)
+        letters = self.engine_letters.groups(DeadLetterFilter(limit=PAGE))
+        return self._no_match(task, {group.task for group in (*groups, *letters)})
+
+    def _no_match(self, task: str | None, known: Iterable[str]) -> str:
+        meant = [] if task is None else similar(task, known)
+        hint = f" --task takes a full name: there are dead letters of {', '.join(meant)}."
+        return f"No dead letter matches in {self.shown_url}." + (hint if meant else "")
+
+
+def dead_letters_of(session: CommandSession) -> DeadLetterSource:
+    """Return where the session's dead letters are."""
+    guard = open_guard(session)
+    if guard is not None:
+        return DeadLetterSource(None, guard.letters, guard.ledger.shown_url)
+    guard = redis_guard(session)
+    if guard is not None:
+        ledger = guard.ledger
+        return DeadLetterSource(None, GuardDeadLetters(lambda: ledger), ledger.shown_url)
+    app = app_of(session)
+    return DeadLetterSource(app, GuardDeadLetters(lambda: app.store), app.store.shown_url)

@@ -1,0 +1,156 @@
+"""Dead letters of other engines: shown, sent again, discarded."""
+
+from collections.abc import Iterator, Sequence
+
+from duly.cli.output import print_block, print_note
+from duly.cli.tables import Column, print_fields, print_heading, print_table
+from duly.core.display import display, display_call
+from duly.core.instants import relative, shown_instant
+from duly.core.redaction import Redaction
+from duly.errors import BadOption
+from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
+from duly.store.guard_ops import DeadLetterRecord
+from duly.store.protocol import DeadLetterFilter
+
+HIDDEN = "(arguments hidden: give --show-args)"
+
+_COLUMNS = (
+    Column("ID", whole=True),
+    Column("ENGINE", whole=True),
+    Column("TASK"),
+    Column("CAUSE", from_width=80, whole=True),
+    Column("ERROR"),
+    Column("ATTEMPTS", from_width=100, whole=True, right=True),
+    Column("AGE", from_width=80, whole=True),
+)
+_ARGUMENTS = Column("ARGUMENTS", from_width=100)
+
+
+class EngineNeeded(BadOption):
+    """A letter was to be sent again where its engine's application is not at hand."""
+
+    def __init__(self, engine: str, which: str, selection: str) -> None:
+        super().__init__(
+            f"{which} can be sent again only by its application of {engine}: "
+            f"`duly --app proj.{engine}:app dead retry {selection}`"
+        )
+
+
+class EngineDeadLetterSelection:
+    """The letters that an act is about: by id, or the open ones that a filter selects."""
+
+    def __init__(
+        self,
+        letters: GuardDeadLetters,
+        named: Sequence[DeadLetterRecord],
+        which: DeadLetterFilter | None,
+    ) -> None:
+        self._dead_letters = letters
+        self._named = named
+        self._which = which
+
+    def check_retry(self) -> None:
+        """Refuse, before anything is done, what was asked for by name and cannot be sent again."""
+        engine = None if self._which is None else self._which.engine
+        if engine is not None and not self._dead_letters.sends_for(engine) and self.count():
+            raise EngineNeeded(engine, "letters", f"--engine {engine}")
+        for letter in self._named:
+            if not self._dead_letters.can_send(letter):
+                raise EngineNeeded(letter.engine, f"letter {letter.id}", letter.id)
+
+    def count(self, *, replay: bool = False) -> int:
+        """Return how many an act would be about now."""
+        return sum(
+            letter.state == "open" and (self._dead_letters.can_send(letter) or not replay)
+            for letter in self
+        )
+
+    def retry(self, *, rate: float | None, reason: str, progress: Progress) -> DeadLetterResult:
+        """Send them again, at most `rate` per second; those of other applications are left."""
+        if self._named:
+            ids = [letter.id for letter in self._named]
+            return self._dead_letters.replay(ids, rate=rate, reason=reason, progress=progress)
+        if self._which is None:
+            return DeadLetterResult(0, 0)
+        return self._dead_letters.replay(
+            which=self._which, rate=rate, reason=reason, progress=progress
+        )
+
+    def discard(self, *, reason: str, progress: Progress) -> DeadLetterResult:
+        """Say that nothing needs to be done about them."""
+        if self._named:
+            ids = [letter.id for letter in self._named]
+            return self._dead_letters.discard(ids, reason=reason, progress=progress)
+        if self._which is None:
+            return DeadLetterResult(0, 0)
+        return self._dead_letters.discard(which=self._which, reason=reason, progress=progress)
+
+    def print_skipped(self) -> None:
+        """Say which ones are left since only their own application could send them again."""
+        left: dict[str, int] = {}
+        for letter in self:
+            if not self._dead_letters.can_send(letter):
+                left[letter.engine] = left.get(letter.engine, 0) + 1
+        for engine, count in left.items():
+            which = f"{count:,} dead letter{'s' * (count > 1)}"
+            print_note(f"Left: {EngineNeeded(engine, which, f'--engine {engine}')}.")
+
+    def __iter__(self) -> Iterator[DeadLetterRecord]:
+        yield from self._named
+        if self._which is not None:
+            yield from self._dead_letters.select(self._which)
+
+
+def print_unsent(ended: DeadLetterResult) -> None:
+    """Say which ones could not be sent, and why."""
+    for each in ended.unsent:
+        if not each.elsewhere:
+            print_note(f"Left: letter {each.letter_id}: {each.problem}")
+
+
+def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_args: bool) -> None:
+    """Write letters as a table."""
+    rows = [
+        (
+            letter.id,
+            letter.engine,
+            letter.task,
+            letter.cause,
+            letter.error.partition("\n")[0],
+            str(letter.attempts),
+            relative(letter.created_at, now),
+            display(Redaction().text(letter.arguments)),
+        )
+        for letter in letters
+    ]
+    if show_args:
+        print_table((*_COLUMNS, _ARGUMENTS), rows)
+    else:
+        print_table(_COLUMNS, [row[:-1] for row in rows])
+
+
+def print_dead_letter(letter: DeadLetterRecord, now: int, *, show_args: bool) -> None:
+    """Write all of a letter."""
+    ended = shown_instant(letter.ended_at, now)
+    call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN
+    print_fields(
+        [
+            ("letter", letter.id),
+            ("engine", letter.engine),
+            ("application", letter.application),
+            ("namespace", letter.namespace),
+            ("task", letter.task),
+            ("state", letter.state),
+            ("cause", letter.cause),
+            ("queue", letter.queue or ""),
+            ("key", letter.key or ""),
+            ("call", call),
+            ("attempts", str(letter.attempts)),
+            ("fingerprint", letter.fingerprint),
+            ("made", shown_instant(letter.created_at, now)),
+            (letter.state, f"{ended} by {letter.actor}" if ended else ""),
+            ("reason", letter.reason or ""),
+        ]
+    )
+    print_heading("error")
+    print_block(letter.traceback or letter.error, indent="  ")

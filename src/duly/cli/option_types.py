@@ -1,0 +1,99 @@
+"""What options and arguments may look like: durations, instants, tags, JSON."""
+
+import json
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+import click
+
+from duly.core.instants import moment
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
+
+
+class TimeSource(Protocol):
+    """What knows the time: a store, or this host where there is none."""
+
+    def now(self) -> int: ...
+
+
+class JsonArguments(NamedTuple):
+    """The arguments of a call, as JSON has them."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def duration(text: str) -> timedelta:
+    """Read `90`, `90s`, `15m`, `24h`, `7d`, `2w`; a number alone counts seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        message = f"{text!r} is no duration; write 90s, 15m, 24h or 7d"
+        raise click.BadParameter(message)
+    try:
+        return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    except OverflowError:
+        return timedelta.max
+
+
+def instant(text: str, *, is_utc: bool = False) -> datetime:
+    """Read an ISO 8601 date and time with its zone, unless that is known."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is no ISO 8601 time, such as 2030-01-31T08:00Z"
+        raise click.BadParameter(message) from None
+    if found.utcoffset() is None and not is_utc:
+        message = f"{text!r} has no time zone; write {found.isoformat()}Z for UTC"
+        raise click.BadParameter(message)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def utc_instant(text: str) -> datetime:
+    """Read an ISO 8601 date, or date and time; in UTC, if it names no zone."""
+    return instant(text, is_utc=True)
+
+
+def since(text: str) -> datetime | timedelta:
+    """Read an instant, or how long ago."""
+    is_length = text[-1:] in _UNITS and _DURATION.fullmatch(text) is not None
+    return duration(text) if is_length else instant(text)
+
+
+def tag(text: str) -> tuple[str, str]:
+    """Read `name=value`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        message = f"{text!r} is not of the form name=value"
+        raise click.BadParameter(message)
+    return name, value
+
+
+def json_arguments(text: str) -> JsonArguments:
+    """Read a JSON object (named arguments) or array (positional ones); `-` reads it from stdin."""
+    try:
+        found = json.loads(sys.stdin.read() if text == "-" else text)
+    except (ValueError, RecursionError) as error:
+        message = f"not JSON: {error}"
+        raise click.BadParameter(message) from None
+    match found:
+        case dict():
+            return JsonArguments([], found)
+        case list():
+            return JsonArguments(found, {})
+    message = 'arguments are a JSON object {"name": …} or an array […]'
+    raise click.BadParameter(message)
+
+
+def instant_since(clock: TimeSource, given: datetime | timedelta | None) -> datetime | None:
+    """Return the instant that `--since` names; "1h" counts back on the clock of the store."""
+    if not isinstance(given, timedelta):
+        return given
+    now = moment(clock.now())
+    try:
+        return now - given
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)

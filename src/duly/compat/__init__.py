@@ -1,0 +1,1 @@
+"""The APIs of other task systems over duly, for applications that change only their imports."""

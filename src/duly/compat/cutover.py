@@ -1,0 +1,152 @@
+"""Moves waiting tasks from the tables of another system, in the store's own database, to duly.
+
+A row leaves its table in the transaction that accepts its run. So each row is moved once, whether
+processes start twice, at the same time, or are killed in between.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from duly.app import Duly
+from duly.connections import enqueue_dialogue, execute_dialogue
+from duly.errors import BadOption, PayloadError, QueueFull
+from duly.limits import CUT_OVER_BATCH
+from duly.observe.logs import log_cut_over
+from duly.store.ops import Accepted, Enqueue
+from duly.store.protocol import Store
+from duly.task import BoundTask, Task
+
+Row = Mapping[str, Any]
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+_NAME = re.compile(r"(?<!:):([a-z]\w*)")
+
+
+class RowNotMoved(Exception):
+    """A row cannot be moved; it stays where it is."""
+
+
+class LegacyTransaction:
+    """The tables of the other system, in one transaction."""
+
+    def __init__(self, store: Store, connection: Any) -> None:  # noqa: ANN401 - the driver's own
+        self._store = store
+        self._connection = connection
+        self.accepted: list[Enqueue] = []
+        self._is_sqlite = type(connection).__module__.startswith("duly.store.sqlite")
+
+    def rows(self, sql: str, **parameters: object) -> list[Row]:
+        """Execute a statement whose parameters are marked as `:name`; return its rows by column."""
+        marked = sql if self._is_sqlite else _NAME.sub(r"%(\1)s", sql)
+        cursor = self._connection.cursor()
+        cursor.execute(marked, parameters)
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()] if names else []
+
+    def accept(self, op: Enqueue) -> Accepted:
+        """Accept a run as a part of the transaction, or return the one that has its key."""
+        answer = execute_dialogue(self._connection, *enqueue_dialogue(self._store, op, wake=False))
+        self.accepted.append(op)
+        return answer
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what a block wrote if it raises."""
+        self.rows("SAVEPOINT duly_cut_over")
+        try:
+            yield
+        except BaseException:
+            self.rows("ROLLBACK TO SAVEPOINT duly_cut_over")
+            raise
+        finally:
+            self.rows("RELEASE SAVEPOINT duly_cut_over")
+
+
+class LegacyTable(NamedTuple):
+    """A table of another system."""
+
+    system: str
+    table: str
+    key: str
+    """The column that its rows are ordered by."""
+    columns: frozenset[str]
+    """Without these it is a table of something else."""
+    select: str
+    """Returns the rows after `:after`, up to `:most`."""
+    first: object = ""
+    label: str | None = None
+    """The column that the report names rows by; the key, if None."""
+
+
+def move(
+    duly: Duly,
+    source: LegacyTable,
+    take: Callable[[LegacyTransaction, Row], bool],
+    *,
+    reported: set[str] | None = None,
+) -> dict[str, str]:
+    """Move the rows of a table, log what became of them, and return why some are left.
+
+    `take` moves a row and returns whether it was still there, or raises Left. Rows that are left
+    are logged unless they were `reported` before.
+    """
+    left: dict[str, str] = {}
+    if not source.columns <= duly.store.columns_of(source.table):
+        return left
+    moved, after, is_over = 0, source.first, False
+    while not is_over:
+        with _transaction(duly.store) as tables:
+            page = tables.rows(source.select, after=after, most=CUT_OVER_BATCH)
+            for row in page:
+                after = row[source.key]
+                try:
+                    with tables.savepoint():
+                        moved += take(tables, row)
+                except (RowNotMoved, BadOption, QueueFull) as reason:
+                    left[str(row[source.label or source.key])] = str(reason)
+                except _UNREADABLE:
+                    left[str(row[source.label or source.key])] = "its columns cannot be read"
+            is_over = len(page) < CUT_OVER_BATCH
+    known = set() if reported is None else reported
+    log_cut_over(source.system, moved, {name: left[name] for name in left if name not in known})
+    known.update(left)
+    return left
+
+
+@contextmanager
+def _transaction(store: Store) -> Iterator[LegacyTransaction]:
+    section = store.task_transaction()
+    try:
+        tables = LegacyTransaction(store, section.connection)
+        yield tables
+        section.commit()
+    except BaseException:
+        section.rollback()
+        raise
+    if tables.accepted:
+        store.wake(*tables.accepted)
+
+
+def call_of(
+    task: Task[..., Any], bound: BoundTask[..., Any], args: str | None, kwargs: str | None
+) -> Enqueue:
+    """Return a call whose arguments were stored as JSON; Left if they do not fit its task."""
+    try:
+        listed, named = json.loads(args or "[]"), json.loads(kwargs or "{}")
+        found = task.definition.codec.from_json(listed, named)
+        return bound.call(*found[0], **found[1]).op
+    except (PayloadError, TypeError, ValueError, AttributeError):
+        # The reason may show them, and there may be a secret among them.
+        raise RowNotMoved("its arguments do not fit the parameters of the task") from None
+
+
+def parse_instant(value: str | datetime) -> datetime:
+    """Return a stored time; one without a zone is UTC."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise RowNotMoved(f"its time {value!r:.40} cannot be read") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found

@@ -1,0 +1,66 @@
+"""Serves tasks over HTTP."""
+
+from collections.abc import Collection, Sequence
+
+from fastapi import FastAPI
+
+from duly.compat.fastapi_taskflow.auth import Dependency, Pair, TaskAuthBackend, auth_dependency
+from duly.compat.fastapi_taskflow.dashboard import add_dashboard
+from duly.compat.fastapi_taskflow.manager import TaskManager
+from duly.compat.fastapi_taskflow.router import task_router
+from duly.core.amounts import check_seconds
+from duly.errors import BadOption
+
+_TOKEN_EXPIRY = 86_400
+
+
+class TaskAdmin:
+    """Gives a manager to an application, with its routes; there is no need to keep this object."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        task_manager: TaskManager,
+        path: str = "/tasks",
+        *,
+        display_func_args: bool = False,
+        auto_install: bool = False,
+        auth: Pair | Sequence[Pair] | TaskAuthBackend | Dependency | None = None,
+        token_expiry: int = _TOKEN_EXPIRY,
+        secret_key: str | None = None,  # noqa: ARG002 - there are no sessions to sign
+        poll_interval: float = 30.0,
+        title: str = "duly",
+        retention_days: float | None = None,
+        hosts: Collection[str] | None = None,
+    ) -> None:
+        if token_expiry != _TOKEN_EXPIRY:
+            raise BadOption(
+                "token_expiry cannot be kept: browsers send a name and a password with every "
+                "request, and there is no session that could end; give auth= a dependency of your "
+                "own that knows when yours do"
+            )
+        check_seconds("poll_interval", poll_interval)  # The dashboard is told of changes at once.
+        if retention_days is not None:
+            task_manager.keep_history(retention_days)
+        who = auth_dependency(auth, title, hosts)
+        # Before the routes, whose pattern for one task would match its address, too.
+        add_dashboard(
+            app,
+            task_manager.duly,
+            f"{path}/dashboard",
+            who=None if auth is None else who,
+            options={"show_arguments": display_func_args, "title": title, "hosts": hosts},
+        )
+        app.include_router(
+            task_router(
+                task_manager,
+                path,
+                who=who,
+                is_open=auth is None,
+                shows_arguments=display_func_args,
+            )
+        )
+        if auto_install:
+            task_manager.install(app)
+        else:
+            task_manager.init_app(app)

@@ -1,0 +1,143 @@
+"""Whether a claimed run may begin: what was not to be persisted ends with the process it came from.
+
+A run that nobody asked to persist names the process that accepted it, exactly. Whoever claims it
+looks whether that one still lives, and whether an earlier attempt of it was broken off; it then
+ends as interrupted, visible and to be redriven, and never runs again by itself. A one-time run that
+has been replaced by a newer one ends as cancelled, should its replacer have died midway.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from duly.clock import boot_id, new_id
+from duly.core.outcome import Cancelled, Outcome, Refused
+from duly.core.record import Claim
+from duly.core.states import RESERVED_TAGS
+from duly.store.protocol import RunFilter, Store
+
+ACCEPTER_TAG = f"{RESERVED_TAGS}accepter"
+RUN_KEY_TAG = f"{RESERVED_TAGS}run_key"
+NOT_PERSISTED = "not_persisted"
+
+_INTERRUPTED_OUTCOMES = frozenset({"lost", "stopped"})
+_STATE, _STARTED = 0, 19
+"""Places in what follows the name in /proc/PID/stat."""
+
+
+class AcceptingProcess(NamedTuple):
+    """A process, and the worker in it."""
+
+    place: str
+    """The boot and the pid namespace within which its pid names it; nothing if not known."""
+    pid: int
+    started: str
+    """When, as the kernel counts, or else a name of its own."""
+    worker_id: str
+
+    @classmethod
+    def here(cls, worker_id: str) -> "AcceptingProcess":
+        """Return this process."""
+        return cls(*_this_process(os.getpid()), worker_id)
+
+    @classmethod
+    def read(cls, text: str) -> "AcceptingProcess":
+        """Return what a tag names."""
+        place, pid, started, worker_id = text.split(" ")
+        return cls(place, int(pid), started, worker_id)
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    def is_gone(self, store: Store) -> bool:
+        """Say whether it is: for certain on its own machine, elsewhere once its lease is over."""
+        here = _this_process(os.getpid())
+        if self[:3] == here:
+            return False
+        if self.place and self.place == here[0]:
+            return _started(self.pid) != self.started
+        seen = store.heartbeats().read().get(self.worker_id)
+        return seen is None or seen.beats is None
+
+
+def admission(store: Callable[[], Store], *, persisted: bool) -> Callable[[Claim], Outcome | None]:
+    """Return what is asked whether a run of a task may begin."""
+
+    def admit(claim: Claim) -> Outcome | None:
+        tags = json.loads(claim.tags) if claim.tags and RESERVED_TAGS in claim.tags else {}
+        if not persisted:
+            refused = _refused(claim, tags.get(ACCEPTER_TAG), store())
+            if refused is not None:
+                return refused
+        run_key = tags.get(RUN_KEY_TAG)
+        if run_key is not None and claim.generation == 1:
+            return _superseded(claim, run_key, store())
+        return None
+
+    return admit
+
+
+def _refused(claim: Claim, accepter: str | None, store: Store) -> Outcome | None:
+    # Most claims are the first, or follow on a try that raised, and need no look.
+    has_more_claims = claim.claim_number - 1 > claim.retries_used
+    if has_more_claims and _was_interrupted(claim, store):
+        return Refused(
+            NOT_PERSISTED,
+            "it was broken off in the midst of its work, and was not to be persisted: find out how "
+            "far it came, then retry it",
+        )
+    # Once a person has asked for it again it belongs to no process.
+    if (
+        accepter is not None
+        and claim.generation == 1
+        and AcceptingProcess.read(accepter).is_gone(store)
+    ):
+        return Refused(
+            NOT_PERSISTED,
+            "it had not begun when the process that accepted it ended, and was not to be "
+            "persisted: retry it, or define its task with persist=True",
+        )
+    return None
+
+
+def _was_interrupted(claim: Claim, store: Store) -> bool:
+    return any(
+        attempt.outcome in _INTERRUPTED_OUTCOMES and attempt.generation == claim.generation
+        for attempt in store.list_attempts(claim.run_id)
+    )
+
+
+def _superseded(claim: Claim, run_key: str, store: Store) -> Outcome | None:
+    newest = store.list_runs(RunFilter(tag=(RUN_KEY_TAG, run_key), limit=1))
+    if not newest or newest[0].id == claim.run_id or store.list_attempts(claim.run_id):
+        return None  # What has begun before goes on, whatever was scheduled since.
+    return Cancelled("superseded", f"run {newest[0].id} was scheduled in its place")
+
+
+@lru_cache(maxsize=1)
+def _this_process(pid: int) -> tuple[str, int, str]:
+    """Return its place, its number and when it was started; a forked one is another."""
+    # Where the kernel does not tell, any name will do by which it knows itself.
+    return _place(), pid, _started(pid) or new_id()
+
+
+def _place() -> str:
+    boot = boot_id()
+    try:
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return ""
+    return f"{boot.hex()}/{namespace}" if any(boot) else ""
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, in the kernel's own words; nothing if it is no more."""
+    try:
+        # Its name, in parentheses, may contain anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[_STATE] in {"Z", "X"} else fields[_STARTED]

@@ -1,0 +1,153 @@
+"""From a function and the options of fastapi-taskflow to the definition of a task of duly's."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from duly.compat.fastapi_taskflow.admission import admission
+from duly.compat.fastapi_taskflow.encryption import EncryptedCodec
+from duly.core.retry import NO_RETRIES, Retry
+from duly.errors import BadOption
+from duly.limits import DELAY_SECONDS
+from duly.registry import task_name
+from duly.task import Task
+from duly.task_options import define
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+    from duly.compat.fastapi_taskflow.manager import TaskManager
+
+Executor = Literal["async", "thread", "process"]
+_EXECUTORS = {"async": "loop", "thread": "thread", "process": "process"}
+
+
+class TaskPolicy(NamedTuple):
+    """The options of a task."""
+
+    name: str | None = None
+    executor: Executor | None = None
+    retries: int = 0
+    delay: float = 0.0
+    backoff: float = 1.0
+    queue: str | None = None
+    priority: int | None = None
+    persist: bool = False
+    requeue_on_interrupt: bool = False
+
+
+class TaskRegistrar:
+    """The tasks of one manager, by function."""
+
+    def __init__(
+        self,
+        manager: "TaskManager",
+        *,
+        requeue_pending: bool,
+        encryption: "tuple[Fernet | None, str | bytes | None]",
+        observed: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
+        queue_named: Callable[[str | None], str],
+    ) -> None:
+        self._manager = manager
+        self._requeue_pending = requeue_pending
+        self._encryption = encryption
+        self._observed = observed
+        self._queue_named = queue_named
+        self._tasks: dict[Callable[..., Any], tuple[Task[..., Any], bool]] = {}
+        self._persisted: set[str] = set()
+
+    def define(
+        self, function: Callable[..., Any], policy: TaskPolicy, *, eager: bool = False
+    ) -> Task[..., Any]:
+        """Make a function a task, or say what of its policy cannot be kept.
+
+        What is persisted and may not be begun twice is held after a crash. What is not persisted
+        is judged by whoever claims it next (`admission`), since only that one knows what is gone.
+        """
+        self._check_executor(function, policy.executor)
+        persisted = policy.persist or self._requeue_pending
+        hold = persisted and not policy.requeue_on_interrupt
+        retry = Retry(
+            policy.retries, policy.delay, policy.backoff, max_delay=DELAY_SECONDS, jitter=False
+        )
+        definition = define(
+            function if self._observed is None else self._observed(function),
+            name=policy.name or _name(function),
+            retries=retry if policy.retries else NO_RETRIES,
+            # A try that raised has ended by itself, so that another one is no second beginning.
+            retry_on=(Exception,) if hold and policy.retries else (),
+            on_crash="hold" if hold else "rerun",
+            executor=None if policy.executor is None else _EXECUTORS[policy.executor],
+            queue=self._queue_named(policy.queue),
+            priority=policy.priority or 0,
+            key_ttl=None,
+        )
+        duly = self._manager.duly
+        admit = admission(lambda: duly.store, persisted=persisted)
+        definition = replace(definition, admit=admit, wrapped=function)
+        fernet, key = self._encryption
+        if fernet is not None and key is not None:
+            definition = replace(definition, codec=EncryptedCodec(definition.codec, fernet, key))
+        duly.registry.add(definition)
+        task: Task[..., Any] = Task(duly, definition)
+        self._tasks[function] = task, eager
+        self._persisted.discard(task.name)
+        if persisted:
+            self._persisted.add(task.name)
+        return task
+
+    def get(self, function: Callable[..., Any]) -> tuple[Task[..., Any], bool]:
+        """Return the task of a function, and whether it is eager."""
+        try:
+            return self._tasks[function]
+        except (KeyError, TypeError):
+            raise BadOption(
+                f"{function!r} is no task of this TaskManager, and only tasks outlive this "
+                f"process: decorate it with @task_manager.task()"
+            ) from None
+
+    def has(self, function: Callable[..., Any]) -> bool:
+        """Say whether a function is a task."""
+        try:
+            return function in self._tasks
+        except TypeError:  # An object that cannot be a key.
+            return False
+
+    def find(self, name: str) -> Task[..., Any] | None:
+        """Return the one task whose function, or which itself, has that name."""
+        found = {
+            task.name: task
+            for function, (task, _is_eager) in self._tasks.items()
+            if name in {function.__name__, task.name}
+        }
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def is_persisted(self, task: Task[..., Any]) -> bool:
+        """Say whether its runs outlive the process that accepted them."""
+        return task.name in self._persisted
+
+    def _check_executor(self, function: Callable[..., Any], executor: str | None) -> None:
+        if executor is not None and executor not in _EXECUTORS:
+            raise BadOption(
+                f'executor must be "async", "thread" or "process", not {executor!r:.80}'
+            )
+        is_async = inspect.iscoroutinefunction(function)
+        if executor == "async" and not is_async:
+            raise BadOption("executor='async' needs an async def function; leave it out for a def")
+        if executor == "thread" and is_async:
+            raise BadOption("executor='thread' needs a plain def; leave it out for an async def")
+        if executor != "process":
+            return
+        known = getattr(function, "__globals__", {}).values()
+        if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
+            raise BadOption(
+                f'executor="process" imports the module of {function.__qualname__}() anew: the '
+                f"function must be module-level, and the TaskManager have a name of its own there"
+            )
+
+
+def _name(function: Callable[..., Any]) -> str | None:
+    """Return the name of a task by its function; None leaves it to `define` to refuse that."""
+    # Applications are often built, with their tasks, inside a function.
+    return task_name(function, nested=True) if inspect.isroutine(function) else None

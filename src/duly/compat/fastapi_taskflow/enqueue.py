@@ -1,0 +1,131 @@
+"""From a call of `add_task` to a run that is durable."""
+
+import asyncio
+import json
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from duly.actor import resolve_actor
+from duly.app import Duly
+from duly.clock import monotonic
+from duly.core.states import FINAL, State
+from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnavailable
+from duly.limits import ADDING_LEASE_SECONDS
+from duly.run import Run
+from duly.store.ops import Enqueue, ResetKey
+from duly.task import BoundTask, Call, Task, accept
+
+if TYPE_CHECKING:
+    from duly.worker.embedded_worker import EmbeddedWorker
+
+_LOOK_SECONDS = 0.01
+
+
+class ManagerNotStarted(LifespanNotStarted):
+    """A task was added before its manager had started, or after it had stopped."""
+
+    def __init__(self) -> None:
+        super(LifespanNotStarted, self).__init__(
+            "this TaskManager has not started: give it its application with TaskAdmin(app, "
+            "task_manager) or task_manager.init_app(app), on the outermost application if that is "
+            "mounted in another, or await task_manager.startup(); in tests enter the lifespan by "
+            "`with TestClient(app) as client:`"
+        )
+
+
+class AddTaskOptions(NamedTuple):
+    """What a call wants besides its arguments; None leaves it to the task."""
+
+    idempotency_key: str | None = None
+    tags: dict[str, str] | None = None
+    eager: bool | None = None
+    priority: int | None = None
+    queue: str | None = None
+
+
+def wait_for_leased_id(worker: "EmbeddedWorker") -> str:
+    """Return under which name others know that this process lives.
+
+    A worker that was called dead goes on under another name in a moment. Under its old one tasks
+    would be accepted that another machine takes for those of a process that is gone. An event loop
+    does not wait for that: with it everything would stand still.
+    """
+    until = monotonic() + ADDING_LEASE_SECONDS
+    while (found := worker.leased_id) is None:
+        if worker.worker_id is None:
+            raise ManagerNotStarted
+        if _is_loop_running():
+            raise StoreUnavailable(
+                "this process has lost its lease, and add_task would keep the event loop waiting "
+                "for a new one: the task was not accepted; await aadd_task instead, or try again"
+            )
+        if monotonic() >= until:
+            raise StoreUnavailable(
+                "this process has lost its lease, and found no way to a new one: the task was not "
+                "accepted, since others would take its process for gone; try again"
+            )
+        threading.Event().wait(_LOOK_SECONDS)
+    return found
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def accept_run(
+    duly: Duly,
+    bound: BoundTask[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    reserved: dict[str, str],
+) -> Run[Any]:
+    """Accept a run, or return the one that has its key and has not come to nothing."""
+    call: Call[Any] = bound.call(*args, **kwargs)
+    op = with_reserved_tags(call.op, reserved)
+    while True:
+        run = _accept_call(duly, op)
+        if run.new or op.key is None or not _has_ended_without_success(run):
+            return run
+        # Of those who do this at once one has the key forgotten, and the others find what it made.
+        duly.store.apply([ResetKey(op.task, op.key.text, resolve_actor(None), run.id)])
+
+
+def _accept_call(duly: Duly, op: Enqueue) -> Run[Any]:
+    try:
+        run: Run[Any]
+        (run,) = accept(duly, [Call[Any](op)])
+    except KeyConflict as conflict:
+        # Whoever names a key says that it is the same task, whatever its arguments are.
+        if conflict.run_id is None:
+            raise
+        return Run(duly, conflict.run_id, new=False)
+    return run
+
+
+def find_by_key(duly: Duly, task: Task[..., Any], key: str | None) -> Run[Any] | None:
+    """Return the run of a task that has a key and has not come to nothing, if there is one."""
+    for run_id in duly.store.find_by_key(key) if key else ():
+        run: Run[Any] = Run(duly, run_id)
+        if run.refresh().record.task == task.name and not _has_ended_without_success(run):
+            return run
+    return None
+
+
+def _has_ended_without_success(run: Run[Any]) -> bool:
+    with suppress(RunNotFound):  # It may have been pruned just now.
+        return run.refresh().state in FINAL - {State.SUCCEEDED}
+    return False
+
+
+def with_reserved_tags(op: Enqueue, reserved: dict[str, str]) -> Enqueue:
+    """Return the op with tags that callers cannot give."""
+    if not reserved:
+        return op
+    tags = json.loads(op.tags) if op.tags else {}
+    return op._replace(tags=json.dumps(tags | reserved))

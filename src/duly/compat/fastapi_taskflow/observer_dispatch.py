@@ -1,0 +1,178 @@
+"""Brings events to observers, in order, on the application's event loop.
+
+Tasks speak on threads and on the loop, and ends are recorded on the engine's threads; one task of
+the loop hears all of it, so that observers need not be fast nor fit for threads.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from duly.app import Duly
+from duly.clock import SystemClock
+from duly.compat.fastapi_taskflow.context import (
+    TaskContext,
+    func_name,
+    get_task_context,
+    log_listener,
+)
+from duly.compat.fastapi_taskflow.loggers import LifecycleEvent, LogEvent, TaskObserver
+from duly.compat.fastapi_taskflow.records import STATUSES, TaskStatus
+from duly.compat.fastapi_taskflow.store_threads import StoreThreads
+from duly.core.instants import moment
+from duly.core.record import Claim
+from duly.core.states import plain_tags
+from duly.core.verdict import Finish
+from duly.errors import StoreError
+from duly.events import AttemptEnded, Event
+from duly.limits import OBSERVERS_SECONDS
+
+_CLOCK = SystemClock()
+_MOST_WAITING = 10_000
+
+
+class ObserverDispatcher:
+    """Between the start and the end of a manager; events from outside of that are not heard."""
+
+    def __init__(self, duly: Duly, observer: TaskObserver, threads: StoreThreads) -> None:
+        self._duly = duly
+        self._threads = threads
+        self._observer = observer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: asyncio.Queue[LogEvent | LifecycleEvent | None] = asyncio.Queue()
+        self._dispatch_task: asyncio.Task[None] | None = None
+        duly.bus.subscribe(self._on_event)
+
+    async def start(self) -> None:
+        """Hear from now on."""
+        await self._observer.startup()
+        self._loop = asyncio.get_running_loop()
+        self._waiting = asyncio.Queue(_MOST_WAITING)
+        self._dispatch_task = asyncio.create_task(self._dispatch(), name="duly-taskflow-observers")
+
+    async def stop(self) -> None:
+        """Tell what has been heard, for a while, and let the observers close."""
+        self._loop = None
+        telling, self._dispatch_task = self._dispatch_task, None
+        try:
+            if telling is not None:
+                await self._finish(telling)
+        finally:
+            await self._observer.close()
+
+    async def _finish(self, telling: asyncio.Task[None]) -> None:
+        # The end of its loop may have ended it before us, and then nobody takes from the queue.
+        ending = asyncio.create_task(self._waiting.put(None))
+        try:
+            await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
+        finally:
+            ending.cancel()
+            is_late = not telling.done() and telling.cancel()
+            if is_late:
+                # They are not to be closed while one of them is still told something.
+                await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
+        if is_late:
+            logging.getLogger("duly.taskflow").warning(
+                "observers have not returned within %s s: %s events were not told",
+                OBSERVERS_SECONDS,
+                self._waiting.qsize(),
+            )
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, so wrapped that its beginning and its lines are heard of."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+                self._begin()
+                return await function(*args, **kwargs)
+
+            return awaited
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            self._begin()
+            return function(*args, **kwargs)
+
+        return called
+
+    def _begin(self) -> None:
+        log_listener.set(self._on_line)
+        context = get_task_context()
+        if context is not None:
+            event = LifecycleEvent(
+                context.task_id,
+                context.func_name,
+                TaskStatus.RUNNING,
+                moment(_CLOCK.now()),
+                context.attempt,
+                context.attempt,
+                tags=context.tags,
+            )
+            self._enqueue_event(event)
+
+    def _on_line(
+        self, context: TaskContext, message: str, level: str, extra: dict[str, Any]
+    ) -> None:
+        event = LogEvent(
+            context.task_id,
+            context.func_name,
+            message,
+            level,
+            moment(_CLOCK.now()),
+            context.attempt,
+            context.tags,
+            extra,
+        )
+        self._enqueue_event(event)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded) and isinstance(event.verdict, Finish):
+            self._enqueue_event(_ended(event.claim, event.verdict, event))
+
+    def _enqueue_event(self, event: LogEvent | LifecycleEvent) -> None:
+        loop = self._loop
+        if loop is not None:
+            # Closed without a word, as by a forced exit: nobody is left to hear it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: LogEvent | LifecycleEvent) -> None:
+        # Observers that cannot keep up miss lines; the run's own record has them all.
+        if not self._waiting.full():
+            self._waiting.put_nowait(event)
+
+    async def _dispatch(self) -> None:
+        while (event := await self._waiting.get()) is not None:
+            if isinstance(event, LogEvent):
+                await self._observer.on_log(event)
+                continue
+            if event.status is TaskStatus.FAILED:
+                event.stacktrace = await self._threads.run(self._stacktrace, event.task_id)
+            await self._observer.on_lifecycle(event)
+
+    def _stacktrace(self, task_id: str) -> str | None:
+        try:
+            run = self._duly.store.get_run(task_id)
+        except StoreError:
+            return None
+        return None if run is None else run.traceback
+
+
+def _ended(claim: Claim, verdict: Finish, event: AttemptEnded) -> LifecycleEvent:
+    return LifecycleEvent(
+        claim.run_id,
+        func_name(claim.task),
+        STATUSES[verdict.state],
+        moment(_CLOCK.now()),
+        claim.attempt - 1,
+        claim.retries_used,
+        event.elapsed / 1e6,
+        event.error,
+        tags=plain_tags(json.loads(claim.tags)) if claim.tags else {},
+    )

@@ -1,0 +1,218 @@
+"""Runs in the shape of task records."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from duly.app import Duly
+from duly.clock import SystemClock
+from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
+from duly.compat.fastapi_taskflow.context import func_name
+from duly.compat.fastapi_taskflow.encryption import token_of
+from duly.core.display import display
+from duly.core.instants import moment
+from duly.core.record import LogLine, RunRecord
+from duly.core.states import RESERVED_TAGS, plain_tags
+from duly.errors import PayloadError, RunNotFound
+from duly.limits import PAGE
+
+MANUAL_TAG = f"{RESERVED_TAGS}manual"
+"""On runs that somebody added of a task that has a schedule, too."""
+
+_LONGEST_LIST = 1_000
+
+
+class TaskStatus(StrEnum):
+    """Where a task is. What a full queue rejects is never accepted, so nothing is REJECTED."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+STATES = {
+    TaskStatus.PENDING: "queued",
+    TaskStatus.RUNNING: "running",
+    TaskStatus.SUCCESS: "succeeded",
+    TaskStatus.FAILED: "failed",
+    TaskStatus.INTERRUPTED: "interrupted",
+    TaskStatus.CANCELLED: "cancelled",
+}
+"""Each status as duly calls it."""
+STATUSES = {state: status for status, state in STATES.items()}
+
+_EXECUTORS = {"loop": "async", "thread": "thread", "process": "process"}
+
+
+def now() -> datetime:
+    """Return the time of this host."""
+    return moment(SystemClock().now())
+
+
+def iso(time: datetime | None) -> str | None:
+    """Return a time as text; one without a zone is UTC."""
+    if time is None:
+        return None
+    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).isoformat()
+
+
+@dataclass
+class TaskRecord:
+    """One task that was added, as it stands."""
+
+    task_id: str
+    func_name: str
+    status: TaskStatus
+    args: tuple[Any, ...] = field(default=(), repr=False)
+    """What has no name; none if they are encrypted, or their task is unknown here."""
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What has a name, also if it was given by its place."""
+    created_at: datetime = field(default_factory=now)
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    retries_used: int = 0
+    error: str | None = None
+    logs: list[str] = field(default_factory=list)
+    stacktrace: str | None = None
+    idempotency_key: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    encrypted_payload: bytes | None = field(default=None, repr=False)
+    """The token that the arguments are stored as, under `encrypt_args_key`."""
+    source: str = "manual"
+    priority: int | None = None
+    """None if it has none, which is the same as 0."""
+    executor: str | None = None
+    queue: str = "default"
+    cause: str | None = None
+    """Why it ended so: `not_persisted`, `crashed`, `timed_out`, …"""
+    arguments: str | None = None
+    """As text fit to be shown, if it was asked for."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "TaskRecord":
+        """Return the record that was shown so; what is not shown has its default."""
+        names = {each.name for each in fields(cls)}
+        shown = {name: value for name, value in data.items() if name in names}
+        for name in ("created_at", "start_time", "end_time"):
+            if shown.get(name) is not None:
+                shown[name] = datetime.fromisoformat(shown[name])
+        return cls(**shown | {"status": TaskStatus(data["status"])})
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the start of the last attempt to its end."""
+        if self.start_time is None or self.end_time is None:
+            return None
+        return (self.end_time - self.start_time).total_seconds()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        shown = {
+            "task_id": self.task_id,
+            "func_name": self.func_name,
+            "status": self.status.value,
+            "created_at": iso(self.created_at),
+            "start_time": iso(self.start_time),
+            "end_time": iso(self.end_time),
+            "duration": self.duration,
+            "retries_used": self.retries_used,
+            "error": self.error,
+            "logs": list(self.logs),
+            "stacktrace": self.stacktrace,
+            "tags": dict(self.tags),
+            "source": self.source,
+            "priority": self.priority,
+            "executor": self.executor,
+            "queue": self.queue,
+            "cause": self.cause,
+        }
+        return shown if self.arguments is None else {**shown, "arguments": self.arguments}
+
+
+class TaskStore:
+    """Task records by id, and the newest of them."""
+
+    def __init__(self, duly: Duly, periodic: set[str]) -> None:
+        self._duly = duly
+        self._periodic = periodic
+        """The names of tasks that have schedules."""
+
+    def get(self, task_id: str, *, arguments: bool = False) -> TaskRecord | None:
+        """Return one with its lines; None if there is none."""
+        try:
+            run = self._duly.runs.get(task_id)
+        except RunNotFound:
+            return None
+        found = self.record(run.record, run.logs(), arguments=arguments)
+        return self._with_arguments(found, run.record)
+
+    def list(self, limit: int = _LONGEST_LIST) -> "list[TaskRecord]":
+        """Return the newest, without their lines."""
+        return [self._with_arguments(self.record(run), run) for run in self._newest(limit)]
+
+    def _newest(self, limit: int) -> Iterator[RunRecord]:
+        cursor = None
+        while limit > 0:
+            page = self._duly.runs.list(limit=min(limit, PAGE), cursor=cursor)
+            yield from (run.record for run in page)
+            limit, cursor = limit - len(page), page.cursor
+            if cursor is None:
+                return
+
+    def record(
+        self, run: RunRecord, lines: Sequence[LogLine] = (), *, arguments: bool = False
+    ) -> TaskRecord:
+        """Return a run as a task record."""
+        tags = json.loads(run.tags) if run.tags else {}
+        is_added = run.task not in self._periodic or MANUAL_TAG in tags
+        return TaskRecord(
+            task_id=run.id,
+            func_name=func_name(run.task),
+            status=STATUSES[run.state],
+            created_at=moment(run.created_at),
+            start_time=None if run.claimed_at is None else moment(run.claimed_at),
+            end_time=None if run.finished_at is None else moment(run.finished_at),
+            retries_used=run.retries_used,
+            error=run.error,
+            logs=[f"{moment(line.at):%Y-%m-%dT%H:%M:%SZ} {line.message}" for line in lines],
+            stacktrace=run.traceback,
+            idempotency_key=run.key,
+            tags=plain_tags(tags),
+            source="manual" if is_added and RUN_KEY_TAG not in tags else "scheduled",
+            priority=run.priority or None,
+            executor=_EXECUTORS.get(run.lane.removesuffix("-hold")),
+            queue=run.queue,
+            cause=run.cause,
+            arguments=self._shown(run) if arguments else None,
+        )
+
+    def _with_arguments(self, found: TaskRecord, run: RunRecord) -> TaskRecord:
+        token = token_of(run.arguments)
+        if token is not None:
+            return replace(found, encrypted_payload=token.encode())
+        args, kwargs = arguments_of(self._duly, run)
+        return replace(found, args=args, kwargs=kwargs)
+
+    def _shown(self, run: RunRecord) -> str:
+        definition = self._duly.registry.find(run.task)
+        if definition is None:
+            return "(unknown here: its task is not registered, nor what of it is secret)"
+        return display(definition.codec.redacted(run.arguments))
+
+
+def arguments_of(duly: Duly, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a run; none where nobody can read them."""
+    definition = duly.registry.find(run.task)
+    if definition is None:
+        return (), {}
+    try:
+        return definition.codec.decode(run.arguments)
+    except PayloadError:
+        return (), {}

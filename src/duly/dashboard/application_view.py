@@ -1,0 +1,207 @@
+"""What the pages know of the application: its store to read, its acts, and what may be shown."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from duly.clock import monotonic
+from duly.core.display import display
+from duly.core.record import RunRecord
+from duly.core.secret_names import REDACTED
+from duly.core.states import PARENT_TAG, State, plain_tags, stored_tags
+from duly.core.why import Reason
+from duly.dashboard.formatting import pretty
+from duly.dashboard.protocols import (
+    Application,
+    Operations,
+    ScheduleReads,
+    SessionOperations,
+    TaskLookup,
+)
+from duly.dashboard.search_query import Search
+from duly.errors import BadOption
+from duly.limits import (
+    COUNT_CAP,
+    COUNT_LOOKS,
+    COUNT_SECONDS,
+    LOOK_RUNS,
+    LOOKS,
+    PAGE,
+    PAGE_SECONDS,
+    SEARCH_SECONDS,
+)
+from duly.store.protocol import Inspector, RunFilter
+from duly.store.read_deadline import limit_read_time, seconds_left
+
+UNKNOWN = (
+    "Hidden: this process does not know the task, and so not which of its arguments are secret."
+)
+MISFIT = (
+    "Hidden: these arguments do not fit the task as it is now, so it is not known which are secret."
+)
+HIDDEN = "Hidden: this dashboard shows no arguments."
+
+
+class ApplicationView:
+    """The application behind a dashboard."""
+
+    def __init__(self, app: Application, *, shows_arguments: bool, writes: bool) -> None:
+        self._app = app
+        self.writes = writes
+        self._shows_arguments = shows_arguments
+
+    @property
+    def store(self) -> Inspector:
+        """The reads."""
+        return self._app.store
+
+    @property
+    def tasks(self) -> TaskLookup:
+        """The tasks whose code this process has."""
+        return self._app.registry
+
+    @property
+    def schedules(self) -> ScheduleReads:
+        """The schedules, to be looked at."""
+        return self._app.schedules
+
+    @property
+    def operator(self) -> Operations:
+        """The acts; who only looks gets at none of them, whatever a page forgot to ask."""
+        if not self.writes:
+            raise BadOption("this dashboard is read-only")
+        return self._app
+
+    @property
+    def sessions(self) -> SessionOperations:
+        """The sessions that were signed out; also those who only look sign out."""
+        return self._app.sessions
+
+    def wait_reason(self, run: RunRecord) -> Reason | None:
+        """Say why a run waits; None if it does not."""
+        return self._app.runs.get(run.id).why() if run.state == State.QUEUED else None
+
+    # -- what may be shown of arguments and results --
+
+    def stored_arguments(self, task: str, arguments: str) -> str | None:
+        """Return stored arguments without what is secret; None if all are hidden."""
+        definition = self.tasks.find(task)
+        if definition is None or not self._shows_arguments:
+            return None
+        shown = definition.codec.redacted(arguments)
+        return None if shown == REDACTED else shown
+
+    def short_arguments(self, run: RunRecord) -> str:
+        """Return one short line, nothing where they are hidden."""
+        found = self.stored_arguments(run.task, run.arguments)
+        return "" if found is None else display(found)
+
+    def why_hidden(self, run: RunRecord) -> str:
+        """Say why no arguments of a run are shown."""
+        if not self._shows_arguments:
+            return HIDDEN
+        return UNKNOWN if self.tasks.find(run.task) is None else MISFIT
+
+    def result(self, run: RunRecord) -> str | None:
+        """Return what a run returned; None if that is hidden."""
+        definition = self.tasks.find(run.task)
+        if definition is None or not self._shows_arguments:
+            return None
+        return pretty(definition.codec.redacted_result(run.result, run.arguments))
+
+    def can_edit(self, run: RunRecord) -> bool:
+        """Say whether the arguments can be edited: all are to be seen, and can be checked."""
+        shown = self.stored_arguments(run.task, run.arguments)
+        try:
+            return shown is not None and json.loads(shown) == json.loads(run.arguments)
+        except (ValueError, RecursionError):
+            return False
+
+    # -- runs --
+
+    def find(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
+        """Return the runs that a search finds, newest first, and where it goes on."""
+        if search.run_id is not None:
+            return self._of_ids([search.run_id], search), None
+        if search.key is not None:
+            return self._of_ids(self.store.find_by_key(search.key), search), None
+        which = search.which._replace(limit=size)
+        if not search.looks_inside:
+            runs = self.store.list_runs(which)
+            if len(runs) == size:
+                return runs, runs[-1].id
+            return runs, self.store.reach_of(which)
+        return self._look_inside(search, size)
+
+    def pages(self, search: Search) -> Iterator[list[RunRecord]]:
+        """Find all runs, newest first, one page after the other."""
+        following: str | None = search.which.before
+        while True:
+            which = search.which._replace(before=following)
+            with limit_read_time(PAGE_SECONDS):
+                page, following = self.find(search._replace(which=which), PAGE)
+            yield page
+            if following is None:
+                return
+
+    def count(self, search: Search) -> tuple[int, bool]:
+        """Return how many runs a search finds, and whether these are all: it looks a while only."""
+        found, following = 0, search.which.before
+        ends_at = monotonic() + COUNT_SECONDS
+        for _ in range(COUNT_LOOKS):
+            if monotonic() > ends_at:
+                break
+            which = search.which._replace(before=following)
+            page, following = self.find(search._replace(which=which), PAGE)
+            found += len(page)
+            if following is None or found > COUNT_CAP:
+                return found, following is None
+        return found, False
+
+    def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
+        """Look at the newest runs one by one, up to a bound."""
+        found: list[RunRecord] = []
+        left = seconds_left()
+        ends_at = monotonic() + min(SEARCH_SECONDS, SEARCH_SECONDS if left is None else left)
+        # Each look goes on where the last one ended, so none has to look at more than it returns.
+        which = search.which._replace(limit=LOOK_RUNS, scan=LOOK_RUNS)
+        for _ in range(LOOKS):
+            page = self.store.list_runs(which)
+            for run in page:
+                if search.may_fit(run) and self._has_arguments(run, search):
+                    found.append(run)
+                if len(found) == size or monotonic() > ends_at:
+                    return found, run.id
+            reached = page[-1].id if len(page) == LOOK_RUNS else self.store.reach_of(which)
+            if reached is None:
+                return found, None
+            which = which._replace(before=reached)
+        return found, which.before
+
+    def _of_ids(self, run_ids: Sequence[str], search: Search) -> list[RunRecord]:
+        runs = [run for run_id in run_ids if (run := self.store.get_run(run_id)) is not None]
+        return [run for run in runs if search.selects(run) and self._has_arguments(run, search)]
+
+    def _has_arguments(self, run: RunRecord, search: Search) -> bool:
+        if not search.arguments:
+            return True
+        return search.fits(self.stored_arguments(run.task, run.arguments))
+
+    def list_rows(self, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, str, dict[str, str]]]:
+        """Return runs as lists show them: with their arguments and tags, and since when they run.
+
+        That is their first start, whatever the number of their attempts.
+        """
+        again = [run.id for run in runs if run.claim_number > 1]
+        starts = self.store.first_starts(again) if again else {}
+        return [
+            (
+                run._replace(claimed_at=starts.get(run.id, run.claimed_at)),
+                self.short_arguments(run),
+                plain_tags(stored_tags(run.tags)),
+            )
+            for run in runs
+        ]
+
+    def children(self, run_id: str) -> list[RunRecord]:
+        """Return the runs that a run made and waits for."""
+        return self.store.list_runs(RunFilter(tag=(PARENT_TAG, run_id), limit=PAGE, scan=PAGE))

@@ -1,0 +1,174 @@
+"""Acts on many runs: those that were ticked, a group of dead letters, or what a filter finds."""
+
+import json
+from typing import NamedTuple
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from duly.api.bulk_actions import BulkActionRequest, BulkPage
+from duly.clock import MICROSECONDS, new_id
+from duly.core.record import BulkAction
+from duly.core.states import DEAD, FINAL, State
+from duly.dashboard import search_query
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.bulk_executor import BulkActionExecutor, refusals_of
+from duly.dashboard.formatting import count
+from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
+from duly.dashboard.pages.dead import group_filter, group_of, since_of, window_of
+from duly.dashboard.search_query import Search
+from duly.errors import BadOption
+from duly.limits import BULK_LEASE_SECONDS, COUNT_CAP, PAGE
+from duly.store.protocol import RunFilter
+
+_DEAD = tuple(sorted(DEAD))
+_LIVE = tuple(state.value for state in State if state not in FINAL)
+_DOING = {"retry": "Retrying", "discard": "Discarding", "cancel": "Cancelling"}
+
+
+class BulkSelection(NamedTuple):
+    """What is to be done, and to which runs; one of three tells which."""
+
+    verb: str
+    ids: tuple[str, ...] = ()
+    group: RunFilter | None = None
+    window: str = "all"
+    search: Search | None = None
+
+    @property
+    def noun(self) -> str:
+        """Say what they are."""
+        return "run" if self.search or self.verb == "cancel" else "dead letter"
+
+    @property
+    def selection(self) -> str:
+        """Return which runs, as JSON: the same text for the same runs."""
+        if self.search is not None:
+            return json.dumps({"filter": self.search.text})
+        if self.group is not None:
+            group = {"task": self.group.task, "fingerprint": self.group.fingerprint}
+            return json.dumps(group | {"window": self.window})
+        return json.dumps({"ids": sorted(self.ids, reverse=True)})
+
+
+class BulkActionForms:
+    """Asks once more, and acts in the background."""
+
+    def __init__(self, desk: ApplicationView) -> None:
+        self._view = desk
+        self.executor = BulkActionExecutor(desk, self._next_page)
+
+    def confirm(self, request: Request, form: FormData, _who: str) -> PageContent:
+        """Ask once more, saying how many runs it is about."""
+        chosen = self._read_selection(request, form)
+        total, is_all = self._count(chosen)
+        words = count(total) if is_all or total > COUNT_CAP else f"{total:,}+"
+        context = {"chosen": chosen, "total": total, "words": words, "ticket": new_id()}
+        return PageContent("confirm.html", context | {"now": self._view.store.now()})
+
+    def act(self, request: Request, form: FormData, who: str) -> PageRedirect:
+        """Retry, discard or cancel, in the background."""
+        chosen = self._read_selection(request, form)
+        reason = text_of(form, "reason")
+        if chosen.verb == "discard" and not reason:
+            raise BadOption("discarding needs a reason; it is kept with every run")
+        ticket = text_of(form, "ticket") or new_id()
+        total = self._count(chosen)[0]
+        asked = BulkActionRequest(
+            ticket, chosen.verb, chosen.selection, total, chosen.noun, who, reason
+        )
+        return PageRedirect(f"/bulk/{self.executor.start(asked)}")
+
+    def show(self, desk: ApplicationView, request: Request) -> PageContent:
+        """Show how far an act is."""
+        act_id = str(request.path_params["act_id"])
+        act = None if "\0" in act_id else desk.store.get_bulk(act_id)
+        if act is None:
+            raise PageNotFound("There is no such act, or it ended long ago; see the audit.")
+        chosen = self._read(act)
+        now = desk.store.now()
+        context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
+        is_silent = now - act.renewed_at > BULK_LEASE_SECONDS * MICROSECONDS
+        title = f"{_DOING[act.verb]} {chosen.noun}s"
+        here = "dead" if chosen.noun == "dead letter" else "runs"
+        return PageContent(
+            "bulk.html", context | {"title_": title, "is_silent": is_silent, "here": here}
+        )
+
+    def _next_page(self, act: BulkAction) -> BulkPage:
+        """Return the runs that an act has to look at next."""
+        chosen = self._read(act)
+        if chosen.ids:
+            found = [self._view.store.get_run(run_id) for run_id in chosen.ids]
+            runs = tuple(
+                run
+                for run in found
+                if run is not None and (act.verb == "cancel" or run.state in DEAD)
+            )
+            return BulkPage(runs, None, len(chosen.ids) - len(runs), is_last=True)
+        search = chosen.search or Search("", chosen.group or RunFilter())
+        which = search.which._replace(before=act.reached)
+        page, following = self._view.find(search._replace(which=which), PAGE)
+        reached = following or (page[-1].id if page else act.reached)
+        return BulkPage(tuple(page), reached, is_last=following is None)
+
+    def _read(self, act: BulkAction) -> BulkSelection:
+        """Return which runs an act is about, as they were asked for then."""
+        match json.loads(act.selection):
+            case {"filter": text}:
+                return BulkSelection(act.verb, search=self._search(act.verb, text, act.created_at))
+            case {"task": task, "fingerprint": fingerprint, "window": window}:
+                since = since_of(window, act.created_at)
+                group = RunFilter(_DEAD, task, fingerprint=fingerprint, since=since)
+                return BulkSelection(act.verb, group=group, window=window)
+            case {"ids": ids}:
+                return BulkSelection(act.verb, tuple(ids))
+        raise BadOption("another version of duly began this act, which this one cannot read")
+
+    def _read_selection(self, request: Request, form: FormData) -> BulkSelection:
+        verb, scope = text_of(form, "verb"), text_of(form, "scope")
+        if verb not in _DOING:
+            raise BadOption("runs can be retried, discarded or cancelled")
+        if scope == "group":
+            if verb == "cancel":
+                raise BadOption("dead letters have ended; they can be retried or discarded")
+            window = window_of(request)
+            group = group_filter(request, self._view.store.now())._replace(before=None)
+            return BulkSelection(verb, group=group, window=window)
+        if scope == "matching":
+            now = self._view.store.now()
+            return BulkSelection(verb, search=self._search(verb, text_of(form, "q"), now))
+        ids = tuple(str(each) for each in form.getlist("id"))[:PAGE]
+        if not ids:
+            raise BadOption("nothing was selected: go back and tick some runs, or take all of them")
+        return BulkSelection(verb, ids)
+
+    def _search(self, verb: str, text: str, now: int) -> Search:
+        """Return what finds the runs of a filter to which that can be done."""
+        search = search_query.read(text, now)
+        if search.hints:
+            # It would find more than was meant.
+            raise BadOption(f"the filter is not understood: {search.hints[0]}")
+        if verb == "discard":
+            raise BadOption("dead letters are discarded by their groups, or ticked")
+        able = FINAL if verb == "retry" else frozenset(_LIVE)
+        asked = search.which.states or (_DEAD if verb == "retry" else _LIVE)
+        states = tuple(state for state in asked if state in able)
+        if not states:
+            raise BadOption(f"no run that is {' or '.join(asked)} can be told to {verb}")
+        return search._replace(which=search.which._replace(states=states))
+
+    def _count(self, chosen: BulkSelection) -> tuple[int, bool]:
+        """Return how many runs it is about, and whether these are all."""
+        if chosen.search is not None:
+            return self._view.count(chosen.search)
+        if chosen.group is not None:
+            group = group_of(self._view, chosen.group)
+            return (0 if group is None else group.count), True
+        return len(chosen.ids), True
+
+
+def text_of(form: FormData, name: str) -> str:
+    """Return a field of a form."""
+    found = form.get(name, "")
+    return found.strip() if isinstance(found, str) else ""

@@ -1,0 +1,197 @@
+"""Asking once more before somebody changes something, with room for a reason."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from duly.api.schedule_views import ScheduleView
+from duly.core.record import QueueRecord
+from duly.core.states import DEAD, FINAL, State
+from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.form_fields import instant_of, limit_of
+from duly.dashboard.formatting import count
+from duly.dashboard.pages import PageContent, PageNotFound
+from duly.errors import BadOption, DulyError
+
+
+class Confirmation(NamedTuple):
+    """What somebody is about to do."""
+
+    page: str
+    """Which page it belongs to."""
+    subject: str
+    sentences: tuple[str, ...]
+    """What follows from it."""
+    fields: tuple[tuple[str, str], ...] = ()
+    """What is sent with the answer."""
+    heading: str = ""
+    button: str = ""
+    """What the two say, if not just the verb and of what kind it is."""
+    needs_reason: bool = False
+
+
+FormValues = Mapping[str, str]
+"""What else was given with the question: a step, a limit, a span of time."""
+
+
+def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
+    """Say what follows from an act on one thing, and ask for a reason."""
+    given = request.query_params
+    kind, verb, name = given.get("kind", ""), given.get("verb", ""), given.get("name", "")
+    found = _CONFIRMATIONS.get((kind, verb))
+    if found is None or "\0" in "".join(given.values()):
+        raise PageNotFound("There is nothing of that kind to do.")
+    asked = found(desk, name, given)
+    asked = asked._replace(
+        heading=asked.heading or f"{verb.capitalize()} this {kind}",
+        button=asked.button or f"{verb.capitalize()} the {kind}",
+    )
+    context = {
+        "asked": asked,
+        "kind": kind,
+        "verb": verb,
+        "here": asked.page,
+        "place": f"/{asked.page}" + ("" if kind == "queue" else f"/{quote(name, safe='')}"),
+        "action": f"/{asked.page}/{quote(name, safe='')}/{verb}",
+        "now": desk.store.now(),
+    }
+    return PageContent("ask.html", context)
+
+
+def _cancel(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    run = desk.store.get_run(name)
+    if run is None or run.state in FINAL:
+        raise PageNotFound(f"Run {name} does not wait or run any more: there is nothing to cancel.")
+    follows = (
+        "It ends as cancelled without being started."
+        if run.state == State.QUEUED
+        else "Its body is asked to stop. What it has done so far stays done."
+    )
+    return Confirmation("runs", f"{run.task}, run {run.id}", (follows,))
+
+
+def _retry(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
+    step = given.get("from_step") or None
+    run = desk.store.get_run(name)
+    if run is None or run.state not in FINAL:
+        raise PageNotFound(f"Run {name} has not ended: there is nothing to retry.")
+    steps = {each.name for each in desk.store.list_steps(run.id)}
+    sentences = ["It is queued again, with the same arguments."]
+    if run.state == State.SUCCEEDED:
+        sentences.append("It succeeded: what it did will be done a second time.")
+    if step is not None:
+        sentences.append(
+            f"Steps before {step} keep their results; {step} and later ones run again."
+        )
+    elif steps:
+        sentences.append("Steps that are done keep their results.")
+    fields = () if step is None else (("from_step", step),)
+    return Confirmation("runs", f"{run.task}, run {run.id}", tuple(sentences), fields)
+
+
+def _discard(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    run = desk.store.get_run(name)
+    if run is None or run.state not in DEAD:
+        raise PageNotFound(f"Run {name} is no dead letter: there is nothing to discard.")
+    words = "It ends as cancelled for good, and is no dead letter any more."
+    return Confirmation("runs", f"{run.task}, run {run.id}", (words,), needs_reason=True)
+
+
+def _pause_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    queue = _queue(desk, name)
+    return Confirmation(
+        "queues",
+        name,
+        (
+            "No worker starts a run of it until somebody resumes it, and new runs wait.",
+            f"{count(queue.ready)} are ready now. {count(queue.running)} are running and continue.",
+        ),
+    )
+
+
+def _resume_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    queue = _queue(desk, name)
+    waiting = queue.ready + queue.waiting
+    words = "Workers start its runs again at once."
+    return Confirmation("queues", name, (words, f"{count(waiting)} are waiting in it."))
+
+
+def _limit_queue(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
+    queue, text = _queue(desk, name), given.get("limit", "").strip()
+    limit = limit_of(text)
+    if limit is None:
+        allowed, button = "Any number of its runs may be running at once.", "Lift the limit"
+    else:
+        runs = "run" if limit == 1 else "runs"
+        allowed = f"At most {limit:,} of its runs may be running at once, over all workers."
+        button = f"Limit it to {limit:,} {runs}"
+    before = "no limit" if queue.limit is None else f"a limit of {queue.limit:,}"
+    now = f"It has {before} now, and {count(queue.running)} of its runs are running."
+    heading = "Lift the limit of this queue" if limit is None else "Limit this queue"
+    return Confirmation("queues", name, (allowed, now), (("limit", text),), heading, button)
+
+
+def _pause_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    _check_schedule(desk, name)
+    words = "It does not fire until somebody resumes it. Runs that it has made continue."
+    return Confirmation("schedules", name, (words,))
+
+
+def _resume_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    _check_schedule(desk, name)
+    return Confirmation("schedules", name, ("It fires again from now on.",))
+
+
+def _run_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    found = _check_schedule(desk, name)
+    words = [f"A run of {found.task} is made at once, beside those that come due."]
+    if found.state == "paused":
+        words.append("The schedule stays paused.")
+    heading = "Run this schedule now"
+    return Confirmation("schedules", name, tuple(words), (), heading, "Run it now")
+
+
+def _backfill_schedule(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
+    found = _check_schedule(desk, name)
+    texts = {each: given.get(each, "") for each in ("from", "to")}
+    begin, end = (instant_of(each, text) for each, text in texts.items())
+    if begin >= end:
+        raise BadOption("from must lie before to: there is nothing to backfill")
+    span = " to before ".join(f"{each:%Y-%m-%d %H:%M} UTC" for each in (begin, end))
+    words = f"Each of its instants from {span} that has not run yet gets a run of {found.task} now."
+    fields = tuple(texts.items())
+    return Confirmation(
+        "schedules", name, (words,), fields, "Backfill this schedule", "Run what was missed"
+    )
+
+
+def _queue(desk: ApplicationView, name: str) -> QueueRecord:
+    for queue in desk.store.list_queues():
+        if queue.name == name:
+            return queue
+    return QueueRecord(name, paused=False, ready=0, waiting=0, running=0)
+
+
+def _check_schedule(desk: ApplicationView, name: str) -> ScheduleView:
+    try:
+        return desk.schedules.get(name)
+    except DulyError as error:
+        raise PageNotFound(str(error)) from error
+
+
+_CONFIRMATIONS: dict[
+    tuple[str, str], Callable[[ApplicationView, str, FormValues], Confirmation]
+] = {
+    ("run", "cancel"): _cancel,
+    ("run", "retry"): _retry,
+    ("run", "discard"): _discard,
+    ("queue", "limit"): _limit_queue,
+    ("queue", "pause"): _pause_queue,
+    ("queue", "resume"): _resume_queue,
+    ("schedule", "backfill"): _backfill_schedule,
+    ("schedule", "pause"): _pause_schedule,
+    ("schedule", "resume"): _resume_schedule,
+    ("schedule", "run"): _run_schedule,
+}

@@ -1,0 +1,126 @@
+"""The answers of the dashboard: pages from templates, redirections and error pages."""
+
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from duly.dashboard import formatting, search_query
+from duly.dashboard.assets import asset_address
+from duly.dashboard.auth import Viewer
+from duly.dashboard.pages import PageContent, PageRedirect
+from duly.dashboard.security import CSRF_FIELD
+from duly.errors import ReadTooSlow, StoreUnavailable
+from duly.version import VERSION
+
+_HERE = Path(__file__).parent
+NAVIGATION = (
+    ("", "Overview", "o"),
+    ("runs", "Runs", "r"),
+    ("dead", "Dead letters", "d"),
+    ("schedules", "Schedules", "s"),
+    ("queues", "Queues", "q"),
+    ("workers", "Workers", "w"),
+    ("tasks", "Tasks", "t"),
+    ("audit", "Audit", "a"),
+)
+"""Address, name, and the key that leads there behind g."""
+
+
+class ResponseFactory:
+    """Makes the answers of one dashboard."""
+
+    def __init__(self, *, title: str, writes: bool, has_sessions: bool) -> None:
+        self._title = title
+        self._writes = writes
+        self._has_sessions = has_sessions
+        self._templates = _environment()
+
+    def may_act(self, viewer: Viewer | None) -> bool:
+        """Return whether a viewer may act."""
+        return self._writes and viewer is not None and viewer.role == "operator"
+
+    def unavailable(
+        self, request: Request, error: StoreUnavailable, *, then: str = "Reload to try again."
+    ) -> Response:
+        """Answer that the database is away or too slow."""
+        is_slow = isinstance(error, ReadTooSlow)
+        heading = "This took too long" if is_slow else "The database does not answer"
+        return self.message(request, heading, f"{_sentence(error)} {then}", 503)
+
+    def message(self, request: Request, heading: str, say: str, status: int) -> Response:
+        """Answer with a few words on a page."""
+        shown = PageContent("message.html", {"heading": heading, "words": say})
+        html = self.render(request, shown, "base.html", live=False)
+        return HTMLResponse(html, status)
+
+    def redirect(self, request: Request, where: PageRedirect) -> RedirectResponse:
+        """Send the browser to another page."""
+        return RedirectResponse(root_of(request) + quote(where.path, safe="/?=&%:"), 303)
+
+    def render(self, request: Request, shown: PageContent, layout: str, *, live: bool) -> str:
+        """Return the HTML of a page."""
+        viewer: Viewer | None = getattr(request.state, "viewer", None)
+        root = root_of(request)
+        path = request.scope["path"]
+        path = path.removeprefix(request.scope.get("root_path", "")) if root else path
+        context = {
+            "layout": layout,
+            "root": root,
+            "title": self._title,
+            "version": VERSION,
+            "navigation": NAVIGATION,
+            "here": path.strip("/").partition("/")[0],
+            "address": root + path + (f"?{request.url.query}" if request.url.query else ""),
+            "viewer": viewer,
+            "may_act": self.may_act(viewer),
+            "can_sign_out": self._has_sessions,
+            "csrf": getattr(request.state, "csrf", ""),
+            "csrf_field": CSRF_FIELD,
+            "live": live,
+            "dead": None,
+        }
+        return self._templates.get_template(shown.template).render(context | shown.context)
+
+
+def root_of(request: Request) -> str:
+    """Return the path under which the dashboard is mounted, behind a proxy's prefix too."""
+    root: str = request.scope.get("root_path", "")
+    return quote(root.rstrip("/"))
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _environment() -> Environment:
+    # Everything is escaped, whatever a template is called.
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "iso": formatting.iso,
+        "exact": formatting.exact,
+        "ago": formatting.ago,
+        "took": formatting.length,
+        "coarse": formatting.coarse,
+        "number": formatting.count,
+        "dead_number": formatting.count_dead,
+        "short_task": formatting.short_task,
+        "pretty": formatting.pretty,
+    }
+    environment.globals |= {"asset": asset_address, "percent": formatting.percent, "query": _query}
+    environment.globals |= {"term": search_query.term, "tag_term": search_query.tag_term}
+    return environment
+
+
+def _query(**parameters: str | None) -> str:
+    """Return the part of an address behind its question mark."""
+    return urlencode({name: value for name, value in parameters.items() if value})

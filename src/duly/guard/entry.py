@@ -1,0 +1,174 @@
+"""Enters a key: as its first caller, or after it is done."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from duly.async_threads import run_in_thread
+from duly.clock import MICROSECONDS, jitter, monotonic, new_id
+from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
+from duly.guard.claim import GuardClaim
+from duly.guard.threads import HelperJob, HelperThreads
+from duly.store.guard_ops import Guarded
+
+_SHORTEST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
+
+
+class KeyEntry:
+    """The return value of `guard.once`, for `with` or `async with`."""
+
+    def __init__(
+        self,
+        key: str,
+        attempt: Callable[[str], GuardClaim | Guarded],
+        wait: float,
+        clerk: HelperThreads,
+    ) -> None:
+        """Set up the entry.
+
+        `attempt` tries to take the key for an owner, repeatedly for `wait` seconds.
+        """
+        self._key = key
+        self._attempt = attempt
+        self._wait = wait
+        self._threads = clerk
+        self._turn = threading.Lock()
+        self._claims: list[GuardClaim] = []
+        """The claim of the caller that is inside. At most one."""
+        self.claim: GuardClaim | None = None
+        """The claim of the last entry."""
+        self.refusal: BaseException | None = None
+        """Why it could not be entered. An exception raised inside the block may look the same."""
+
+    def __enter__(self) -> GuardClaim:
+        errand: HelperJob | None = None
+        try:
+            with self._entering():
+                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                while True:
+                    errand = HelperJob(partial(self._attempt, owner))
+                    self._threads.submit(errand)
+                    found = errand.result()
+                    if isinstance(found, GuardClaim):
+                        break
+                    pause = self._pause(pause, until, found)
+                    time.sleep(pause)
+                self._claims.append(found)
+            self.claim = found
+        except BaseException as error:
+            self.refusal = error
+            # An exception from outside may arrive before the job was submitted, or after it is
+            # done.
+            if errand is not None and not isinstance(errand.answer, Guarded):
+                self._threads.run(partial(_undo_entry, errand))
+            raise
+        return found
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with self._leaving() as claim:
+            _record_end(claim, error)
+
+    async def __aenter__(self) -> GuardClaim:
+        errand: HelperJob | None = None
+        try:
+            with self._entering():
+                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                while True:
+                    errand = HelperJob(partial(self._attempt, owner))
+                    await run_in_thread(errand.run)
+                    found = errand.result()
+                    if isinstance(found, GuardClaim):
+                        break
+                    pause = self._pause(pause, until, found)
+                    await asyncio.sleep(pause)
+                self._claims.append(found)
+            self.claim = found
+        except BaseException as error:
+            self.refusal = error
+            if errand is not None and not isinstance(errand.answer, Guarded):
+                take_back = partial(_undo_entry, errand)
+                if isinstance(error, asyncio.CancelledError):
+                    self._threads.submit(
+                        HelperJob(take_back)
+                    )  # The event loop continues, and must not wait.
+                else:
+                    self._threads.run(take_back)
+            raise
+        return found
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with self._leaving() as claim:
+            if claim.is_open and error is None:
+                await claim.adone()
+            elif claim.is_open:
+                with suppress(StoreError, ClaimLost):
+                    await claim.afail()
+
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """Refuse a second concurrent entry: on exit, the two could not be distinguished."""
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError(
+                f"this guard.once({self._key!r}) is entered already; each thread and each "
+                f"coroutine has to call guard.once for itself"
+            )
+        try:
+            yield
+        except BaseException:
+            self._turn.release()
+            raise
+
+    @contextmanager
+    def _leaving(self) -> Iterator[GuardClaim]:
+        try:
+            yield self._claims.pop()
+        finally:
+            self._turn.release()
+
+    @property
+    def is_done(self) -> bool:
+        """True if it was entered, and the body is recorded as done."""
+        return self.claim is not None and self.claim.is_done
+
+    def _pause(self, pause: float, until: float, found: Guarded) -> float:
+        """Return how long to wait before the next try.
+
+        Raise if waiting is useless or time is up.
+        """
+        if found.conflict:
+            raise KeyConflict(self._key)
+        left = until - monotonic()
+        if left <= 0:
+            raise Busy(self._key, found.holder, found.left / MICROSECONDS)
+        grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
+        return min(left, max(grown, _SHORTEST_PAUSE))
+
+
+def _record_end(claim: GuardClaim, error: BaseException | None) -> None:
+    """Report the end of a body that has not reported it itself."""
+    if not claim.is_open:
+        return
+    if error is None:
+        claim.done()
+        return
+    # The body's own error matters more. A key that cannot be released is free after its lease.
+    with suppress(StoreError, ClaimLost):
+        claim.fail()
+
+
+def _undo_entry(errand: HelperJob) -> None:
+    """Release a key that was taken for a caller that is gone, or prevent that it is taken."""
+    if errand.try_begin():
+        return
+    errand.wait()
+    with suppress(StoreError, ClaimLost):
+        _release_key(errand.answer)
+
+
+def _release_key(tried: GuardClaim | Guarded | None) -> None:
+    if isinstance(tried, GuardClaim) and tried.is_open:
+        tried.fail()

@@ -1,0 +1,181 @@
+"""From a task that cannot be carried out to its dead letter."""
+
+import json
+import sys
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from duly.clock import monotonic, new_id
+from duly.core.payload import CallCodec
+from duly.errors import OUTAGES, BadArguments, DulyError, PayloadError, StoreError
+from duly.guard.claim import GuardClaim
+from duly.guard.dead_letters import DeadLetterDraft
+from duly.integrations.celery.app import ENGINE, name_of
+from duly.limits import DEAD_LETTER_WRITE_SECONDS
+from duly.observe.logs import log_lost_dead_letter
+from duly.worker.attempt import error_text, fingerprint
+
+if TYPE_CHECKING:
+    from duly.integrations.celery.task import IdempotentTask
+
+_RETRY_SECONDS = 0.25
+
+
+class WorkerLostTooOften(DulyError):
+    """The processes that ran a task died again and again; it is kept as a dead letter."""
+
+    def __init__(self, task: str, losses: int) -> None:
+        super().__init__(
+            f"{task} was not run: {losses} processes died or froze while they ran it with these "
+            f"arguments; it is kept as a dead letter, to be replayed when the cause is found"
+        )
+
+
+class DeadLettered(DulyError):
+    """A task's body gave up and sent itself to the dead letters."""
+
+    def __init__(self, task: str, letter_id: str) -> None:
+        super().__init__(f"{task} sent itself to the dead letters, as letter {letter_id}")
+        self.letter_id = letter_id
+
+
+@dataclass(slots=True)
+class CurrentBody:
+    """One body that runs just now, and what it has said about itself."""
+
+    task: "IdempotentTask"
+    key: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    claim: GuardClaim | None = None
+    """None until its key is entered."""
+    is_retried: bool = False
+    has_returned: bool = False
+    dead_letter_id: str | None = None
+    """Of the letter that it has become."""
+    next_dead_letter_id: str = field(default_factory=new_id)
+    """Of the one that it may become, which is then kept once, however often that is said."""
+
+
+current_body: ContextVar[CurrentBody | None] = ContextVar("duly_celery_executing", default=None)
+
+
+def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message itself is kept whole
+    """Keep the message of the task that runs just now as a dead letter; return the letter's id.
+
+    Call it where the task gives up, such as in an `except` block, whose exception is kept too. The
+    task then ends as failed, and its key stays free, so that a replay of the letter really runs.
+    `payload` may be given for the reader's sake: what is kept are the arguments of the task.
+    """
+    execution = current_body.get()
+    if execution is None:
+        raise DulyError("send_to_dlq() is called outside of a task of duly.integrations.celery")
+    if execution.dead_letter_id is None:
+        execution.dead_letter_id = record_dead_letter(execution, "sent", sys.exception())
+    return execution.dead_letter_id
+
+
+def record_dead_letter(
+    execution: CurrentBody, cause: str, error: BaseException | None, *, began: bool = True
+) -> str:
+    """Write the dead letter of a body that ran, or was not begun, or not once more."""
+    claim = execution.claim
+    attempts = 1 if claim is None else claim.attempts if began else claim.attempts - 1
+    return write_dead_letter(
+        execution.task,
+        execution.args,
+        execution.kwargs,
+        cause=cause,
+        error=error,
+        key=execution.key,
+        attempts=attempts,
+        letter_id=execution.next_dead_letter_id,
+    )
+
+
+def write_dead_letter(
+    task: "IdempotentTask",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    cause: str,
+    error: BaseException | None,
+    key: str | None,
+    attempts: int,
+    letter_id: str | None = None,
+) -> str:
+    """Write a dead letter with all it takes to send its message again."""
+    draft = _draft(task, args, kwargs, cause=cause, error=error, key=key, attempts=attempts)
+    return task.used_guard.letters.put(draft, letter_id)
+
+
+def record_timed_out(
+    task: "IdempotentTask", args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    """Write the letter of a body that is being killed, for as long as the worker can wait.
+
+    Its message will not come again: what cannot be written is logged, but for its secrets.
+    """
+    guard, letter_id = task.used_guard, new_id()
+    key = task.key_for(args, kwargs)
+    draft = _draft(task, args, kwargs, cause="timeout", error=error, key=key, attempts=1)
+    until = monotonic() + DEAD_LETTER_WRITE_SECONDS
+    while True:
+        try:
+            found = guard.look(key)
+            attempts = 1 if found is None else found.attempts
+            guard.letters.put(draft._replace(attempts=attempts), letter_id)
+        except StoreError as failure:
+            if isinstance(failure, OUTAGES) and monotonic() < until:
+                time.sleep(_RETRY_SECONDS)
+                continue
+            shown = draft._replace(arguments=task.codec.redacted(draft.arguments))
+            has_secrets = shown.arguments != draft.arguments
+            # The key is a hash of the arguments, by which a guess of a secret could be checked.
+            shown = shown._replace(key=None) if has_secrets else draft
+            log_lost_dead_letter(task.name, repr(shown), failure, has_secrets=has_secrets)
+        return
+
+
+def _draft(
+    task: "IdempotentTask",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    cause: str,
+    error: BaseException | None,
+    key: str | None,
+    attempts: int,
+) -> DeadLetterDraft:
+    route = task.request.delivery_info or {}
+    arguments = _arguments(task.codec, args, kwargs)
+    hide = partial(task.codec.redacted_text, arguments=arguments)
+    text = None if error is None else error_text(error, hide)
+    options = {
+        name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
+    }
+    return DeadLetterDraft(
+        engine=ENGINE,
+        task=task.name,
+        arguments=arguments,
+        cause=cause,
+        error="" if text is None else str(text),
+        traceback=None if text is None else text.traceback,
+        attempts=attempts,
+        key=key,
+        queue=route.get("routing_key"),
+        options=json.dumps(options),
+        application=name_of(task.app),
+        fingerprint=fingerprint(cause, "") if text is None else text.fingerprint,
+    )
+
+
+def _arguments(codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    try:
+        return codec.encode(args, kwargs)
+    except (BadArguments, PayloadError) as error:
+        # Better a letter that cannot be replayed than none.
+        return json.dumps({"lost": str(error), "shown": repr((args, kwargs))[:4096]})

@@ -1,0 +1,78 @@
+"""Refusing a call while an equal one is queued, as celery-once and celery-singleton do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from duly.actor import resolve_actor
+from duly.clock import MICROSECONDS
+from duly.errors import BadOption, DulyError
+from duly.guard import Guard
+from duly.guard.keys import stored_key
+from duly.store.guard_ops import AcquireKey, FailKey, Guarded
+
+_CELERY_ONCE_OPTIONS = {"keys": "keys", "graceful": "graceful", "timeout": "lock_expiry"}
+
+
+def options_from_celery_once(once: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what celery-once's `once={…}` means here, or say what cannot be kept of it."""
+    found = dict(once) if isinstance(once, Mapping) else {"": once}
+    if found.pop("unlock_before_run", False):
+        raise BadOption(
+            'once={"unlock_before_run": True} is not kept: leave once out, then equal calls may be '
+            "sent at any time, and get the result of the first"
+        )
+    unknown = found.keys() - _CELERY_ONCE_OPTIONS.keys()
+    if unknown:
+        raise BadOption(
+            f"once takes a mapping with {', '.join(_CELERY_ONCE_OPTIONS)}, not {once!r}"
+        )
+    options = {_CELERY_ONCE_OPTIONS[name]: value for name, value in found.items()}
+    return options | {"raise_on_duplicate": True}
+
+
+class AlreadyQueued(DulyError):
+    """An equal call is queued or running."""
+
+    def __init__(self, task: str, countdown: float) -> None:
+        super().__init__(
+            f"an equal call of {task} is queued or running; this one was not sent. It may be sent "
+            f"when that has begun and ended, or in {countdown:.1f} s"
+        )
+        self.countdown = countdown
+        """Seconds until the other is no longer believed to be queued."""
+
+
+class Reservation:
+    """The place of one call in the queue, by its key; it ends when the call begins."""
+
+    def __init__(self, guard: Guard, key: str, task_id: str, *, expiry: float) -> None:
+        self._guard = guard
+        self._op = AcquireKey(
+            key=stored_key(guard.namespace, f"queued:{key}"),
+            owner=task_id,
+            holder=resolve_actor(None),
+            fingerprint=None,
+            lease=round(expiry * MICROSECONDS),
+            ttl=round(expiry * MICROSECONDS),
+        )
+
+    def acquire(self) -> float | None:
+        """Take the place; return for how long another has it, or None if it is ours.
+
+        Said again for the same task id, as by a retry, it is still ours.
+        """
+        found = self._ask()
+        return None if found.is_ours else found.left / MICROSECONDS
+
+    def release(self) -> None:
+        """Let equal calls queue again."""
+        found = self._ask()
+        if found.is_ours:
+            op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)
+            self._guard.call_ledger(lambda ledger: ledger.apply([op]))
+
+    def _ask(self) -> Guarded:
+        answer: Any
+        (answer,) = self._guard.call_ledger(lambda ledger: ledger.apply([self._op]))
+        found: Guarded = answer
+        return found

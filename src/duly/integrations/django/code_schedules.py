@@ -1,0 +1,250 @@
+"""`@scheduled_task`: a cron schedule for a task of Django's, whichever backend carries that."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, Unpack
+
+from asgiref.sync import sync_to_async
+
+from duly.api.schedules import ScheduleOptions
+from duly.app import Duly
+from duly.context import current
+from duly.core.class_codecs import signature_of
+from duly.core.cron import Cron
+from duly.errors import BadOption
+from duly.integrations.django.app import scheduler_app
+from duly.integrations.django.backend import DulyBackend
+from duly.integrations.django.codec import PositionKeepingCodec
+from duly.integrations.django.executions import (
+    CARRIER,
+    RAISED,
+    name_of,
+    once_options,
+    retention,
+    undecorated,
+)
+from duly.integrations.django.options import DEFINITION_OPTIONS, options_of
+from duly.integrations.django.task_body import close_stale_connections
+from duly.integrations.django.task_transaction import with_completion
+from duly.integrations.django.tasks_api import TASK_CLASSES, Task, normalize_json
+from duly.registry import Definition
+from duly.task import Task as EngineTask
+from duly.task_options import define
+
+T = TypeVar("T", bound=Task)
+
+
+@dataclass(frozen=True)
+class ScheduleEntry:
+    """A schedule that code defines."""
+
+    task: Task
+    cron_expression: str
+    name: str
+    timezone: str = "UTC"
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    queue_name: str | None = None
+    """The task's own if None; so are the next two."""
+    priority: int | None = None
+    backend: str | None = None
+    rules: ScheduleOptions = field(default_factory=ScheduleOptions)
+
+    def chosen(self) -> Task:
+        """Return the task as it is asked for here; Django says what the backend would refuse."""
+        return self.task.using(
+            queue_name=self.queue_name, priority=self.priority, backend=self.backend
+        )
+
+    def define(self) -> Duly:
+        """Tell the application that fires it, and return that; workers there make it known."""
+        task = self.chosen()
+        app, definition = register_task(task)
+        fired = replace(definition, queue=task.queue_name, priority=task.priority)
+        # django-periodic-tasks enqueues every instant, also while the last run is live.
+        rules: ScheduleOptions = {"overlap": "allow", **self.rules}
+        app.schedules.define(
+            self.name,
+            EngineTask(app, fired),
+            Cron(self.cron_expression, self.timezone, seconds_field="last"),
+            normalize_json(self.args),
+            normalize_json(self.kwargs),
+            **rules,
+        )
+        return app
+
+
+class ScheduleRegistry:
+    """Schedules by name; those of `schedule_registry` are fired, others once they are synced."""
+
+    def __init__(self, *, is_fired: bool = False) -> None:
+        self._is_fired = is_fired
+        self._entries: dict[str, ScheduleEntry] = {}
+
+    def register(
+        self,
+        task: Task,
+        *,
+        cron: str,
+        name: str,
+        timezone: str = "UTC",
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        queue_name: str | None = None,
+        priority: int | None = None,
+        backend: str | None = None,
+        **rules: Unpack[ScheduleOptions],
+    ) -> None:
+        """Add a schedule, or say what is wrong with it."""
+        Cron(cron, timezone, seconds_field="last")
+        called = list(args or ()), dict(kwargs or {})
+        entry = ScheduleEntry(
+            task, cron, name, timezone, *called, queue_name, priority, backend, rules
+        )
+        if self._entries.get(name, entry) != entry:
+            raise BadOption(
+                f"a schedule {name!r} is registered already; give this one another name"
+            )
+        entry.chosen()
+        if self._is_fired:
+            entry.define()
+        self._entries[name] = entry
+
+    def get_entries(self) -> dict[str, ScheduleEntry]:
+        """Return them by name."""
+        return dict(self._entries)
+
+
+schedule_registry = ScheduleRegistry(is_fired=True)
+"""Where `@scheduled_task` puts what it is given."""
+
+
+def scheduled_task(
+    *,
+    cron: str,
+    name: str | None = None,
+    registry: ScheduleRegistry | None = None,
+    **options: Any,  # noqa: ANN401 - those of `ScheduleRegistry.register`
+) -> Callable[[T], T]:
+    """Run a task at the times of a cron expression, once for each, however many workers look.
+
+    It goes above `@task()`. The last of six fields of `cron` names seconds, as croniter reads
+    them. Without `name` the schedule is named as its task. Other options are those of
+    `ScheduleRegistry.register` and the rules of a schedule: `misfire="latest"` for instants that
+    were missed, and `overlap="allow"` for instants that come due while the last run is live. As in
+    django-periodic-tasks, these are enqueued; `overlap="skip"` skips them, and `"queue"` lets them
+    wait.
+    """
+
+    def decorate(task: T) -> T:
+        if not isinstance(task, TASK_CLASSES):
+            raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
+        chosen = schedule_registry if registry is None else registry
+        chosen.register(task, cron=cron, name=name or task.module_path, **options)
+        return task
+
+    return decorate
+
+
+def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
+    """Make the database agree with the code now, as every worker does when it starts.
+
+    A pause outlives it, and what came due meanwhile is still accounted for.
+    """
+    entries = (schedule_registry if registry is None else registry).get_entries().values()
+    for app in {entry.define() for entry in entries} | {scheduler_app()}:
+        app.schedules.sync()
+
+
+def register_task(task: Task) -> tuple[Duly, Definition]:
+    """Make a task known to who fires it: its own backend, or the scheduler of all others."""
+    carrier = task.get_backend()
+    if isinstance(carrier, DulyBackend):
+        carrier.validate_task(task)
+        return carrier.app, carrier.app.registry.get(task.module_path)
+    app = scheduler_app()
+    name = name_of(task)
+    known = app.registry.find(name)
+    if known is not None:
+        return app, known
+    place = {"name": name, "queue": task.queue_name, "priority": task.priority}
+    function = undecorated(task.func)
+    if function is None:
+        # The rest of what duly could do for it is up to its backend.
+        secrets = options_of(task, frozenset({"redact"}))
+        definition = define(_enqueue_wrapper(task), **place, **secrets)
+    else:
+        if task.takes_context:
+            raise BadOption(
+                f"{task.module_path} takes the context of its backend, which an execution that "
+                f"duly vouches for has none of"
+            )
+        CARRIER.carries(task)
+        options = {**once_options(task.func), **options_of(task, DEFINITION_OPTIONS)}
+        if options.get("transaction"):
+            function = _with_completion(function, app.database)
+        definition = define(_closing_connections(function), carrier=CARRIER, **place, **options)
+        definition = replace(definition, retention=retention())
+    definition.function.task = task  # type: ignore[attr-defined]
+    definition = replace(
+        definition, codec=PositionKeepingCodec(definition.function, redact=definition.redact)
+    )
+    app.registry.add(definition)
+    return app, definition
+
+
+def _enqueue_wrapper(task: Task) -> Callable[..., None]:
+    """Return what enqueues a task on its own backend, perhaps twice if it is killed meanwhile."""
+    signature = signature_of(task.func)
+    if task.takes_context:
+        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @functools.wraps(task.func)
+    def hand_over(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the user's own
+        fired = scheduler_app().runs.get(current().run_id).record
+        try:
+            asked = task.using(queue_name=fired.queue, priority=fired.priority)
+            asked.enqueue(*args, **kwargs)
+        finally:
+            close_stale_connections()
+
+    hand_over.__signature__ = signature  # type: ignore[attr-defined]
+    return hand_over
+
+
+def _with_completion(function: Callable[..., Any], database: str) -> Callable[..., Any]:
+    """Return a function whose writes by Django's models commit with its completion."""
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+        with with_completion(database):
+            return function(*args, **kwargs)
+
+    return body
+
+
+def _closing_connections(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that leaves no connection of Django's behind."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            try:
+                with RAISED.capture():
+                    return await function(*args, **kwargs)
+            finally:
+                await sync_to_async(close_stale_connections)()
+
+    else:
+
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
+            try:
+                with RAISED.capture():
+                    return function(*args, **kwargs)
+            finally:
+                close_stale_connections()
+
+    return body

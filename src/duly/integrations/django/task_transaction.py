@@ -1,0 +1,234 @@
+"""A transaction of Django's own that ends with the completion of the run whose body it is.
+
+What the body writes by Django's models, what it enqueues, and the word that it is done are one
+commit, fenced by the claim; or nothing of it happens.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+
+from duly import faultpoints
+from duly.context import current
+from duly.errors import StoreUnavailable, TransactionEnded, TransactionTooLong
+from duly.integrations.django.databases import (
+    WriterLock,
+    external_store,
+    roll_back_from_timer,
+    transaction_limit_seconds,
+)
+from duly.integrations.django.task_body import ON_EXTERNAL_CONNECTION, close_stale_connections
+from duly.interrupts import defer_interrupts
+from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
+from duly.store.outage_wait import retry_during_outage
+from duly.store.step_ops import EndStep
+
+T = TypeVar("T")
+CallbackErrorReporter = Callable[[BaseException], None]
+
+_BROKEN = (
+    "nothing of this run was committed: a statement in its transaction failed and the error was "
+    "caught, or set_rollback was called; let the error out, or guard the statement by "
+    "transaction.atomic()"
+)
+
+
+class DjangoTaskTransaction:
+    """Opens at the first use of its connection, on the thread of the body, and ends there."""
+
+    def __init__(
+        self,
+        database: str,
+        seconds: float | None,
+        turn: WriterLock,
+        complain: CallbackErrorReporter,
+    ) -> None:
+        self._database = database
+        self._seconds = transaction_limit_seconds(database) if seconds is None else seconds
+        self._writer_lock = turn
+        self._report_callback_error = complain
+        self._atomic: Any = None
+        self._timer: threading.Timer | None = None
+        self._connection_lock = threading.RLock()
+        """Held while a statement is under way, and by who ends the transaction in its midst."""
+        self._end_lock = threading.Lock()
+        """Held by who decides whether the body was in time: its own thread, or the timer's."""
+        self._is_committed = False
+        self.too_long: TransactionTooLong | None = None
+        """Why it was rolled back, if it was for that."""
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - Django's own
+        """The connection of Django's in this thread, in the transaction that ends with the run."""
+        if self.too_long is not None:
+            raise self.too_long
+        if self._atomic is None:
+            retry_during_outage(self._start)
+        return connections[self._database]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost while the transaction was open."""
+        return self._atomic is not None and bool(getattr(self._raw, "closed", False))
+
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+        """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+        return self._commit_with(op, lambda answer: answer is Settled.DONE, words)
+
+    def record_and_commit(self, op: EndStep) -> bool:
+        """Write down what a step came to, and end the transaction with it."""
+        return self._commit_with(op, bool)
+
+    def record(self, op: EndStep) -> bool:
+        """Write down what a step came to, as a part of the transaction."""
+        return bool(self._write(op))
+
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
+        with defer_interrupts():
+            self._commit()
+
+    def rollback(self) -> None:
+        """Undo what is not committed."""
+        with defer_interrupts():
+            self._end(is_kept=False)
+
+    def _start(self) -> None:
+        try:
+            with defer_interrupts():
+                self._open()
+        except (InterfaceError, OperationalError) as error:
+            if connections[self._database].vendor != "postgresql":
+                raise  # A file is locked by another transaction, which is no outage.
+            raise StoreUnavailable(
+                f"the database {self._database!r} cannot be reached: {error}"
+            ) from error
+
+    def _open(self) -> None:
+        self._writer_lock.acquire()
+        try:
+            connection = connections[self._database]
+            atomic = transaction.atomic(using=self._database, durable=True)
+            atomic.__enter__()
+            connection.execute_wrappers.append(self._guarded)
+            # Runs before all that the body will ask for, so an error of theirs is known as such.
+            transaction.on_commit(self._note_commit, using=self._database)
+        except BaseException:
+            self._writer_lock.release()
+            raise
+        self._atomic = atomic
+        self._raw = connection.connection
+        self._timer = threading.Timer(self._seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _guarded(self, execute: Callable[..., T], *statement: Any) -> T:  # noqa: ANN401 - Django's
+        with self._connection_lock:
+            if self.too_long is not None:
+                raise self.too_long
+            return execute(*statement)
+
+    def _note_commit(self) -> None:
+        self._is_committed = True
+
+    def _write(self, op: Op, words: Sequence[Op] = ()) -> Any:  # noqa: ANN401 - the op's answer
+        if connections[self._database].needs_rollback:
+            # A statement would be carried out all the same, and undone without a word.
+            raise TransactionEnded(_BROKEN)
+        with self._connection_lock:
+            if self.too_long is not None:
+                raise self.too_long
+            *_, answer = external_store(self._database).apply([*words, op])
+        return answer
+
+    def _commit_with(
+        self,
+        op: Any,  # noqa: ANN401 - one that names its run
+        is_done: Callable[[Any], bool],
+        words: Sequence[Op] = (),
+    ) -> Any:  # noqa: ANN401 - as above
+        with defer_interrupts():
+            try:
+                faultpoints.hit("transaction.before_settle")
+                answer = self._write(op, words)
+                if is_done(answer):
+                    faultpoints.hit("transaction.before_commit")
+                    self._commit()
+                    faultpoints.hit("transaction.after_commit")
+            except (InterfaceError, OperationalError) as error:
+                # If it was committed after all, the fence refuses whatever is said of it next.
+                raise StoreUnavailable(
+                    f"the database {self._database!r} was lost while run {op.run_id} was being "
+                    f"committed: {error}"
+                ) from error
+            finally:
+                self._end(is_kept=False)
+        return answer
+
+    def _commit(self) -> None:
+        try:
+            self._end(is_kept=True)
+        except Exception as error:
+            if not self._is_committed:
+                raise
+            self._report_callback_error(error)  # What was to follow the commit failed.
+
+    def _end(self, *, is_kept: bool) -> None:
+        with self._end_lock:
+            atomic, self._atomic = self._atomic, None
+            too_long = self.too_long
+        if atomic is None:
+            return
+        self._stop_timer(has_struck=too_long is not None)
+        connection = connections[self._database]
+        connection.execute_wrappers.remove(self._guarded)
+        try:
+            if too_long is not None or not is_kept:
+                connection.set_rollback(True)
+            atomic.__exit__(None, None, None)
+        except DatabaseError:
+            connection.close()
+            if is_kept:
+                raise
+        finally:
+            self._writer_lock.release()
+            close_stale_connections()
+        if too_long is not None and is_kept:
+            raise too_long
+
+    def _stop_timer(self, *, has_struck: bool) -> None:
+        assert self._timer is not None  # noqa: S101 - it began with the transaction
+        self._timer.cancel()
+        if has_struck:
+            # Lest it roll back what this thread begins on the connection next.
+            self._timer.join()
+
+    def _expire(self) -> None:
+        """Roll back in the midst of the body, from the timer's thread."""
+        why = TransactionTooLong(
+            f"a transaction on the database {self._database!r} was open for longer than "
+            f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
+            f"transaction_limit="
+        )
+        with self._end_lock:
+            if self._atomic is None:
+                return
+            # Known before the body can meet an error that comes of it.
+            self.too_long = why
+        roll_back_from_timer(self._database, self._raw, self._connection_lock)
+        self._writer_lock.release()
+
+
+@contextmanager
+def with_completion(database: str) -> Iterator[None]:
+    """Let what a body writes in the block commit with its completion."""
+    if ON_EXTERNAL_CONNECTION.get():
+        # Whoever drains commits all of it, or nothing.
+        with transaction.atomic(using=database):
+            yield
+    else:
+        _ = current().connection  # Opens it; the worker ends it.
+        yield

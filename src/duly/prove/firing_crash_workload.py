@@ -1,0 +1,49 @@
+"""Workload for workers that die while they fire: `duly.prove.firing_crash_workload:app`.
+
+A fault point of writing is passed by many ops. A plan that workers of a trial share names points,
+and whoever looks for schedules to fire next takes one and dies at it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from duly.app import Duly
+from duly.prove.self_kill import arm, take_next
+from duly.prove.workload import app as workload
+from duly.prove.workload import journal
+from duly.store.ops import Op
+from duly.store.protocol import Store
+from duly.store.schedule_ops import FireSchedules
+
+PLAN_VARIABLE = "DULY_PROVE_FIRING_PLAN"
+
+
+class FiringCrashDuly(Duly):
+    """An application that hands out a store which may be the death of who fires."""
+
+    @property
+    def store(self) -> Store:
+        """The open store."""
+        return cast("Store", _FiringCrashStore(super().store, os.environ.get(PLAN_VARIABLE)))
+
+
+class _FiringCrashStore:
+    def __init__(self, store: Store, plan: str | None) -> None:
+        self._store = store
+        self._plan = None if plan is None else Path(plan)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        return getattr(self._store, name)
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        if self._plan is not None and any(isinstance(op, FireSchedules) for op in ops):
+            point = take_next(self._plan)
+            if point is not None:
+                arm(point, journal)
+        return self._store.apply(ops)
+
+
+app = FiringCrashDuly()
+app.registry, app.bus = workload.registry, workload.bus

@@ -1,0 +1,319 @@
+"""Starts the programs of a trial: each as an interpreter of its own, or as a fork of one.
+
+An interpreter takes a quarter of a second of a processor until all is imported, a fork a hundredth
+of one. What is forked is the same program in a process of its own, struck and buried the same way;
+the one that it is forked from has all imported and nothing open: no thread, no connection.
+"""
+
+import fcntl
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, Any, Protocol, Self
+
+from duly.worker.process_lifetime import die_with_parent, exit_now
+
+_IMPORTED = (
+    "duly.app",
+    "duly.prove.claimer_process",
+    "duly.prove.supervisor_process",
+    "duly.prove.racer_process",
+    "duly.worker.embedded_worker",
+    "duly.store.postgres.store",
+    "duly.store.sqlite.store",
+)
+"""What programs need. None of it looks at its environment when it is imported, as the workload
+does: that each imports for itself."""
+
+_ORDER_BYTES = 1 << 17
+_MOST_FILES = 8
+
+Stream = int | IO[Any] | None
+"""As for `subprocess.Popen`: PIPE, DEVNULL, a file, or None for what this process has."""
+
+
+class StartedProcess(Protocol):
+    """A process, as far as trials need it; `subprocess.Popen` is one."""
+
+    stdin: IO[str] | None
+    stdout: IO[str] | None
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[Any, Any]: ...
+
+
+class ProcessStarter(Protocol):
+    """Starts programs: modules with a `main`."""
+
+    forks: bool
+    """Whether what is started has all imported."""
+
+    @property
+    def parent(self) -> int:
+        """The process that what is started has to die with."""
+        ...
+
+    def start(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        pass_fds: Sequence[int] = (),
+    ) -> StartedProcess:
+        """Start one, in a session of its own."""
+        ...
+
+
+class InterpreterStarter:
+    """Starts each program as users do."""
+
+    forks = False
+
+    @property
+    def parent(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    def start(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        pass_fds: Sequence[int] = (),
+    ) -> StartedProcess:
+        """Start one."""
+        return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            [sys.executable, "-m", program, *arguments],
+            env=os.environ | dict(environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            text=True,
+            bufsize=1,
+        )
+
+
+class ForkStarter:
+    """Starts programs as forks of one process, on Linux; use as a context manager."""
+
+    forks = True
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                [sys.executable, "-m", __name__, str(os.getpid()), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+        self._process.wait()
+
+    @property
+    def parent(self) -> int:
+        """The process that all are forked from; it dies with this one."""
+        return self._process.pid
+
+    def start(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        pass_fds: Sequence[int] = (),
+    ) -> StartedProcess:
+        """Start one."""
+        streams = [_ForkStream(place, each) for place, each in enumerate((stdin, stdout, stderr))]
+        order = {
+            "program": program,
+            "arguments": list(arguments),
+            "environment": os.environ | dict(environment),
+            "descriptors": [0, 1, 2, *pass_fds],
+        }
+        pid = self.ask(order, [*(stream.theirs for stream in streams), *pass_fds])
+        for stream in streams:
+            stream.close()
+        return ForkedProcess(self, pid, streams[0].ours, streams[1].ours)
+
+    def ask(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> int:
+        """Have a program started, or one that has ended reaped; return its pid, or its status."""
+        socket.send_fds(self._channel, [json.dumps(order).encode()], descriptors)
+        answer = self._channel.recv(_ORDER_BYTES)
+        if not answer:
+            message = f"who forks ended by itself, with status {self._process.wait()}"
+            raise RuntimeError(message)
+        return int(answer)
+
+
+class ForkedProcess:
+    """A process that is the child of another one of ours, as `subprocess.Popen` shows its own."""
+
+    def __init__(
+        self, forks: ForkStarter, pid: int, stdin: IO[str] | None, stdout: IO[str] | None
+    ) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._forks = forks
+        # Nobody reaps it before it is asked for here, so that its number is nobody else's yet.
+        self._end = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and return its exit status."""
+        if self.returncode is None:
+            if not select.select([self._end], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            self.returncode = self._forks.ask({"ended": self.pid})
+            os.close(self._end)
+        return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL it."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[Any, Any]:
+        """Say nothing more, read all that it writes, and wait for its end."""
+        if self.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.stdin.close()
+        printed = None
+        if self.stdout is not None:
+            with self.stdout:
+                printed = self.stdout.read()
+        self.wait(timeout)
+        return printed, None
+
+
+class _ForkStream:
+    """One of the three streams of a program that is to be forked."""
+
+    def __init__(self, place: int, given: Stream) -> None:
+        self.ours: IO[str] | None = None
+        self._is_to_close = given in {subprocess.PIPE, subprocess.DEVNULL}
+        match given:
+            case subprocess.PIPE if place == 0:
+                self.theirs, writer = os.pipe()
+                self.ours = os.fdopen(writer, "w", buffering=1)
+            case subprocess.PIPE:
+                reader, self.theirs = os.pipe()
+                self.ours = os.fdopen(reader)
+            case subprocess.DEVNULL:
+                self.theirs = os.open(os.devnull, os.O_RDWR)
+            case None:
+                self.theirs = place
+            case int():
+                self.theirs = given
+            case _:
+                self.theirs = given.fileno()
+
+    def close(self) -> None:
+        """Close what the program alone is to have."""
+        if self._is_to_close:
+            os.close(self.theirs)
+
+
+def main() -> None:
+    """Fork programs as told, until nobody is there to tell."""
+    parent, descriptor = map(int, sys.argv[1:])
+    die_with_parent(parent)
+    for module in _IMPORTED:
+        import_module(module)
+    gc.collect()
+    gc.freeze()
+    channel = socket.socket(fileno=descriptor)
+    while True:
+        text, descriptors, *_ = socket.recv_fds(channel, _ORDER_BYTES, _MOST_FILES)
+        if not text:
+            return
+        order = json.loads(text)
+        if "ended" in order:
+            _, status = os.waitpid(order["ended"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                channel.close()
+                _run(order, descriptors)
+        for each in descriptors:
+            os.close(each)
+        channel.send(b"%d" % answer)
+
+
+def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
+    """Become a program, and end with its status."""
+    status: Any = 1
+    try:
+        os.setsid()
+        _take(descriptors, order["descriptors"])
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        sys.path += os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.argv = [order["program"], *order["arguments"]]
+        status = import_module(order["program"]).main()
+    except SystemExit as end:
+        status = end.code
+        if isinstance(status, str):
+            sys.stderr.write(f"{status}\n")
+            status = 1
+    except BaseException:  # noqa: BLE001 - told, and by the status too
+        traceback.print_exc()
+    exit_now(status or 0)
+
+
+def _take(descriptors: Sequence[int], places: Sequence[int]) -> None:
+    """Put files where a program expects them."""
+    free = max(places) + 1
+    aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, free) for each in descriptors]
+    for each in descriptors:
+        os.close(each)
+    for each, place in zip(aside, places, strict=True):
+        os.dup2(each, place)
+        os.close(each)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A racer as a process of its own: at a sign that reaches all at once, it tries to take a lock."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import IO, NamedTuple, Self, cast
+
+from duly.app import Duly
+from duly.clock import MICROSECONDS, new_id
+from duly.prove.process_starter import ProcessStarter, StartedProcess
+from duly.store.lock_ops import AcquireLock
+from duly.worker.process_lifetime import die_with_parent
+
+TTL_SECONDS = 600
+"""Longer than any race, so that whoever comes last still meets who came first."""
+
+
+class RacerResult(NamedTuple):
+    """What came of one racer's try."""
+
+    pid: int
+    is_ours: bool
+    owner: str
+    fence: int
+
+
+class LockRacers:
+    """Processes that race again and again; use as a context manager."""
+
+    def __init__(self, starter: ProcessStarter, url: str, count: int) -> None:
+        self._gate, self._opener = os.pipe()
+        self._processes = [
+            starter.start(
+                "duly.prove.racer_process",
+                [str(starter.parent), str(self._gate)],
+                {"DULY_URL": url},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=(self._gate,),
+            )
+            for _ in range(count)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for racer in self._processes:
+            racer.kill()
+            racer.communicate()
+        os.close(self._gate)
+        os.close(self._opener)
+
+    def race(self, name: str) -> list[RacerResult]:
+        """Let all of them try to take a lock at once; return what came of it."""
+        # Who waits longest at the gate goes through first, so another one begins every time.
+        self._processes.append(self._processes.pop(0))
+        for racer in self._processes:
+            cast("IO[str]", racer.stdin).write(f"{name}\n")
+        for racer in self._processes:
+            _answer(racer)
+        # One write for all: they wait at the gate, and a byte lets one through.
+        os.write(self._opener, b"." * len(self._processes))
+        return [RacerResult._make(json.loads(_answer(racer))) for racer in self._processes]
+
+
+def _answer(racer: StartedProcess) -> str:
+    line = cast("IO[str]", racer.stdout).readline()
+    if not line:
+        message = f"a racer ended by itself, with status {racer.wait()}"
+        raise RuntimeError(message)
+    return line
+
+
+def main() -> None:
+    """Race as often as asked to."""
+    parent, gate = map(int, sys.argv[1:])
+    die_with_parent(parent)
+    store = Duly().store
+    for line in sys.stdin:
+        _write_line("ready")
+        os.read(gate, 1)
+        owner = new_id()
+        op = AcquireLock(line.rstrip("\n"), owner, str(os.getpid()), TTL_SECONDS * MICROSECONDS)
+        (found,) = store.apply([op])
+        _write_line(json.dumps(RacerResult(os.getpid(), found.is_ours, owner, found.fence)))
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

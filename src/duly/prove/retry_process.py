@@ -1,0 +1,43 @@
+"""A redriver as a process of its own, which drives all dead letters again at a rate."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from duly.api.runs import Filter
+from duly.clock import monotonic
+from duly.prove.observation_log import FOLDER_VARIABLE
+from duly.prove.process_starter import ProcessStarter, StartedProcess
+from duly.prove.self_kill import arm
+from duly.prove.workload import app, fragile, journal
+from duly.worker.process_lifetime import die_with_parent
+
+
+def start_retry_process(
+    starter: ProcessStarter, url: str, folder: Path, rate: float, point: str = ""
+) -> StartedProcess:
+    """Start a process that redrives, and dies at a fault point if one is named."""
+    return starter.start(
+        "duly.prove.retry_process",
+        [str(starter.parent), str(rate), point],
+        {"DULY_URL": url, FOLDER_VARIABLE: str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+
+
+def main() -> None:
+    """Redrive until no dead letter is left."""
+    parent, rate, point = sys.argv[1:]
+    die_with_parent(int(parent))
+    if point:
+        arm(point, journal)
+    began_at = monotonic()
+    which = Filter(task=fragile.name)
+    bulk = app.dead.retry(which=which, rate=float(rate), actor="prove", reason="address known")
+    sys.stdout.write(json.dumps([bulk.done, bulk.skipped, monotonic() - began_at]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The keeper process of a tree: what `duly worker` runs, with journals and strikes added."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from duly.events import EventBus
+from duly.prove.observation_log import ObservationLog
+from duly.prove.process_tree import TREE_VARIABLE
+from duly.prove.self_kill import arm
+from duly.prove.spare_processes import SpareProcesses
+from duly.settings import WorkerSettings
+from duly.worker import supervisor
+from duly.worker.process_lifetime import die_with_parent
+
+SUPERVISOR_POINT_VARIABLE = "DULY_PROVE_KEEPER_POINT"
+
+
+def main() -> int:
+    """Keep workers until told to stop; a tree dies with the program that proves."""
+    options = json.loads(os.environ.pop(TREE_VARIABLE))
+    die_with_parent(options["parent"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reserve = SpareProcesses(options["reserve"], Path(options["folder"]))
+    journal = ObservationLog.of_this_process()
+    bus = EventBus()
+    bus.subscribe(journal.event, successes=False)
+    point = os.environ.pop(SUPERVISOR_POINT_VARIABLE, None)
+    if point is not None:
+        arm(point, journal)
+    settings = WorkerSettings(
+        concurrency=options["concurrency"],
+        async_limit=options["async_limit"],
+        lease=options["lease"],
+        beat=options["beat"],
+        grace=options["grace"],
+    )
+    return supervisor.run(
+        options["app"],
+        options["url"],
+        settings,
+        processes=options["processes"],
+        bus=bus,
+        start=reserve.start,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Fire the schedules that are due: read, plan, write. Every worker does; no leader is elected."""
+
+from duly.clock import MICROSECONDS
+from duly.core.schedule import ON_TIME
+from duly.core.schedule_plans import plan_due
+from duly.limits import FIRE_BATCH, FOREVER_SECONDS, LATE_BATCH
+from duly.store.protocol import Store
+from duly.store.schedule_ops import Fired, FireSchedules
+
+_CLOCK_STEP = 15 * 60 * MICROSECONDS
+"""A clock that was ahead by less was set back by so little that schedules only wait for it."""
+_FOREVER = FOREVER_SECONDS * MICROSECONDS
+
+
+def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
+    """Account for due instants of some schedules.
+
+    Schedules that are late have a budget of their own, the latest first, so that the others fire on
+    time meanwhile.
+    """
+    on_time = store.list_due_schedules(limit, at_least=0, less_than=ON_TIME)
+    late_limit = min(limit, LATE_BATCH)
+    late = store.list_due_schedules(late_limit, at_least=ON_TIME, less_than=_FOREVER)
+    ahead = store.list_schedules_ahead(late_limit, by=_CLOCK_STEP)
+    planned = plan_due(on_time) + plan_due(late)
+    if not planned and not ahead:
+        return Fired(0, 0)
+    fired: Fired = store.apply([FireSchedules(tuple(planned), tuple(ahead))])[0]
+    # Those that this process cannot read stay ahead; if all are such, another look finds the same.
+    is_ahead = len(ahead) == late_limit and fired.rewound > 0
+    is_full = len(on_time) == limit or len(late) == late_limit or is_ahead
+    is_left = len(planned) < len(on_time) + len(late) or any(each.is_behind for each in planned)
+    return fired._replace(has_more=is_full or is_left)

@@ -1,0 +1,358 @@
+"""Group commit by leader and followers.
+
+A caller that finds no commit under way writes in its own thread at once. Callers that arrive
+during a commit wait and share the next one, which the first of them leads. So a lone caller pays
+no thread switch and no timer, and a thousand concurrent callers share a few commits. Callers that
+must not block (event loops) give their ops to the committer's own thread.
+
+An exception may be thrown into a caller's thread from outside, at any instruction: a time limit of
+another engine, Ctrl-C. Therefore no lock and no flag records which caller leads: after an
+exception, either could stay set for ever. All callers wait in one line, and the first in line
+leads. A caller is in line while its generator runs, and the interpreter itself keeps that state. A
+caller whose generator no longer runs has left, whatever ended it, and any other caller may answer
+its followers and remove it. Every change to the line is one operation of a dict, and every change
+may be repeated. So nothing here depends on the instruction at which an exception strikes.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import GeneratorType
+from typing import Any, NoReturn
+
+from duly.errors import DulyError, StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
+from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
+from duly.store.ops import Op
+from duly.store.wake_lock import new_wake_lock, wake
+
+
+class OpBlocked(StoreBusy):
+    """One op of a commit waited too long for a lock; nothing of the commit was written."""
+
+    def __init__(self, message: str, op: Op) -> None:
+        super().__init__(message)
+        self.op = op
+
+
+OP_ERRORS = (DulyError, ValueError, TypeError, ArithmeticError)
+"""What a write raises because of one of its ops: nothing was written. Anything else, such as the
+time limit of another engine, is raised in the thread that leads: it struck there."""
+
+Write = Callable[[list[Op]], list[Any]]
+Done = Callable[[list[Any] | BaseException], None]
+
+_LOOK_SECONDS = 0.5
+"""How often a waiting caller checks whether the callers before it have left."""
+
+
+class Committer:
+    """Turns concurrent `apply` calls into few transactions."""
+
+    def __init__(
+        self,
+        write: Write,
+        *,
+        name: str,
+        alone: tuple[type, ...] = (),
+        size_of: Callable[[Op], int] = lambda _op: 0,
+    ) -> None:
+        self._write = write
+        self._size_of = size_of
+        """Returns how many bytes of payload an op writes; it must not raise."""
+        self._name = name
+        self._alone = alone
+        """Ops that need a transaction of their own. A request with one shares no commit, because a
+        commit of several transactions could not be repeated when one of them fails."""
+        self._line: dict[_Request, None] = {}
+        """Requests without an answer, in the order of their arrival."""
+        self._is_closing = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._thread_call = new_wake_lock()
+        self._starting = threading.Lock()
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops, perhaps together with those of other callers; return their answers."""
+        if self._is_closing:
+            self._refuse()
+        request = _Request(ops)
+        self._join_line(request)
+        outcome = request.outcome()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def submit(self, ops: Sequence[Op], done: Done) -> None:
+        """Write the ops from the committer's thread, then call `done` there."""
+        if self._is_closing:
+            self._refuse()
+        request = _Request(ops, done)
+        try:
+            self._line[request] = None
+            if self._is_closed:
+                # Since the check above: the thread that would answer has ended.
+                self._wait_for_line()
+            elif self._thread is None or self._thread_call.locked():
+                self._call_thread()
+            # Otherwise the thread was called, and has not looked at the line since.
+        except BaseException:
+            self._line.pop(request, None)
+            raise
+
+    def close(self) -> None:
+        """Write what waits, then end the committer's thread.
+
+        On the committer's thread, only refuse new requests.
+        """
+        self._is_closing = True
+        if threading.current_thread() is self._thread:
+            return
+        self._wait_for_line()
+        # A caller that has passed the first check reads this when it is in line. So it is refused
+        # there, or it has been in line since before this assignment.
+        self._is_closed = True
+        self._wait_for_line()
+        if self._thread is not None:
+            wake(self._thread_call)
+            self._thread.join()
+
+    def _wait_for_line(self) -> None:
+        while self._line:
+            self._join_line(_Request(()))
+
+    def _refuse(self) -> NoReturn:
+        raise StoreError(_CLOSED)
+
+    def _join_line(self, request: "_Request") -> None:
+        caller = self._in_line(request)
+        request.caller = caller  # type: ignore[assignment]  # the ABC lacks the generator's state
+        try:
+            next(caller, None)
+        except Exception as error:
+            request.error = error
+            raise
+        finally:
+            if request.batch:
+                self._settle(request)
+            self._line.pop(request, None)
+            # A follower that was answered leaves the line as it is.
+            if self._line and not request.is_done:
+                self._wake_first()
+
+    def _in_line(self, me: "_Request") -> Generator[None]:
+        """Stay in line until this request is answered; lead a commit when it is the first.
+
+        It is a generator only for the sake of its state, and yields nothing.
+        """
+        self._line[me] = None
+        is_alone = len(self._line) == 1
+        # Read after the length: another caller marks a request as done before it removes it.
+        if is_alone and not me.is_done:
+            if self._is_closed and me.ops:
+                self._refuse()
+            me.answers = self._write(list(me.ops)) if me.ops else []
+            return
+        me.turn = new_wake_lock()
+        while not me.is_done:
+            first = self._first()
+            # Read after that: it may have answered the followers of a caller that has left.
+            if first is me and not me.is_done:
+                if self._is_closed and me.ops:
+                    self._refuse()
+                self._lead(me)
+                return
+            if not me.is_done:
+                if first is not None and first is not me and first.thread == me.thread:
+                    # A signal handler, say, interrupted that call, which goes on only when the
+                    # handler returns: this one would wait for ever.
+                    raise WouldBlockItself(_WITHIN_OWN_CALL)
+                me.turn.acquire(timeout=_LOOK_SECONDS)
+        return
+        yield
+
+    def _first(self) -> "_Request | None":
+        """Return the first caller in line; remove those before it that have left."""
+        for request in list(self._line):
+            if request.caller is None:
+                continue
+            if request.caller.gi_running:
+                return request
+            self._settle(request)
+            self._line.pop(request, None)
+        return None
+
+    def _wake_first(self) -> None:
+        first = self._first()
+        if first is not None:
+            if first.turn is not None:
+                wake(first.turn)
+        elif self._line:
+            self._call_thread()
+
+    def _lead(self, leader: "_Request") -> None:
+        leader.batch = self._batch_of(leader)
+        self._commit(leader.batch)
+        self._settle(leader)
+
+    def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
+        size_of, alone = self._size_of, self._alone
+        room = -1 if alone and _has_one_of(alone, leader) else COMMIT_OPS - len(leader.ops)
+        is_empty = not leader.ops
+        waiting = list(self._line)
+        # One request needs no bound; it is written as it is.
+        is_shared = len(waiting) - is_empty > 1
+        bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if is_shared else 0
+        found: list[_Request] = []
+        for request in waiting:
+            if request is leader:
+                found.append(request)
+            elif request.is_done:
+                self._line.pop(request, None)
+            elif request.caller is None or request.caller.gi_running:
+                is_alone = bool(alone) and _has_one_of(alone, request)
+                fits = len(request.ops) <= room and not is_alone
+                size = sum(map(size_of, request.ops)) if is_shared and (fits or is_empty) else 0
+                fits = is_empty or (fits and size <= bytes_left)
+                if fits:
+                    room, is_empty = room - len(request.ops), False
+                    bytes_left -= size
+                    found.append(request)
+                if is_alone or not fits:
+                    # Later requests wait. Only the leader is needed from here on.
+                    room = -1
+        return tuple(found)
+
+    def _commit(self, requests: "Sequence[_Request]") -> None:
+        batch = [request for request in requests if request.ops or request.answer_nothing()]
+        if not batch:
+            return
+        if self._is_closed:
+            for request in batch:
+                request.error = StoreError(_CLOSED)
+            return
+        if len(batch) == 1:
+            _write_alone(self._write, batch[0])
+            return
+        try:
+            answers = self._write([op for request in batch for op in request.ops])
+        except OpBlocked as blocked:
+            others = []
+            for request in batch:
+                if any(op is blocked.op for op in request.ops):
+                    request.error = blocked
+                else:
+                    others.append(request)
+            self._commit(others)
+        except StoreUnavailable as error:
+            for request in batch:
+                request.error = error
+        except OP_ERRORS:
+            # Nothing was written. One transaction per request lets only the one at fault fail.
+            for request in batch:
+                _write_alone(self._write, request)
+        else:
+            begin = 0
+            for request in batch:
+                end = begin + len(request.ops)
+                request.answers = answers[begin:end]
+                begin = end
+
+    def _settle(self, leader: "_Request") -> None:
+        """Answer the followers of a commit that has ended, or whose leader has left."""
+        for request in leader.batch:
+            if request is leader:
+                continue
+            if request.answers is None and request.error is None:
+                request.error = StoreUnavailable(_INTERRUPTED)
+                request.error.__cause__ = leader.error
+            if request.done is not None and not request.is_done:
+                request.call_back(request.done)
+            request.is_done = True
+            # Removed before it is woken, so that a follower leaves without looking after others.
+            self._line.pop(request, None)
+            if request.turn is not None:
+                wake(request.turn)
+        leader.batch = ()
+
+    def _call_thread(self) -> None:
+        """Wake the committer's own thread, and start it if need be. Safe to call repeatedly."""
+        if self._thread is None or not self._thread.is_alive():
+            # Two threads would do no harm: both wait in line. So this lock need not be certain.
+            is_locked = self._starting.acquire(timeout=_LOOK_SECONDS)
+            try:
+                if self._thread is None or not self._thread.is_alive():
+                    thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                    thread.start()
+                    self._thread = thread
+            finally:
+                if is_locked:
+                    self._starting.release()
+        wake(self._thread_call)
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_closed:
+                self._thread_call.acquire()
+                while any(request.done is not None for request in list(self._line)):
+                    # Those whose commit failed have been told why.
+                    with contextlib.suppress(Exception):
+                        self._join_line(_Request(()))
+            wake(self._thread_call)
+        except BaseException:
+            self._thread = None  # The next submission starts another one.
+            raise
+
+
+class _Request:
+    __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "thread", "turn")
+
+    def __init__(self, ops: Sequence[Op], done: Done | None = None) -> None:
+        self.ops = ops
+        self.done = done
+        self.thread = None if done is not None else threading.get_ident()
+        """Where the caller waits. None for a submission."""
+        self.caller: GeneratorType[None, None, None] | None = None
+        """Runs while a thread waits for the answer or leads. None for a submission."""
+        self.answers: list[Any] | None = None
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.batch: tuple[_Request, ...] = ()
+        """The requests whose ops are in this one's commit, its own among them."""
+        self.turn: threading.Lock | None = None
+
+    def outcome(self) -> list[Any] | BaseException:
+        """Return the answers, or why there are none."""
+        if self.answers is not None:
+            return self.answers
+        return self.error or StoreUnavailable(_INTERRUPTED)
+
+    def answer_nothing(self) -> bool:
+        """Answer a request without ops, which only waits for its turn."""
+        self.answers = []
+        return False
+
+    def call_back(self, done: Done) -> None:
+        try:  # noqa: SIM105 - called for each request of a commit, where `suppress` costs more
+            done(self.outcome() if self.answers is None else self.answers)
+        except Exception:  # noqa: BLE001, S110
+            # The event loop of the caller may be closed; the others still wait for their answers.
+            pass
+
+
+_WITHIN_OWN_CALL = (
+    "this call interrupted another one of its thread that is writing just now, as a signal handler "
+    "or a destructor does, and cannot wait for it; enqueue from another thread"
+)
+_CLOSED = "this store is closed; open the application's store anew"
+_INTERRUPTED = "the commit was interrupted; whether it was written is not known"
+
+
+def _has_one_of(types: tuple[type, ...], request: _Request) -> bool:
+    return any(isinstance(op, types) for op in request.ops)
+
+
+def _write_alone(write: Write, request: _Request) -> None:
+    try:
+        request.answers = write(list(request.ops))
+    except OP_ERRORS as error:
+        request.error = error

@@ -1,0 +1,134 @@
+"""Waiting for a database that is away, on behalf of the body of a run.
+
+Callers outside of a body get the error at once. An operation of a body is repeated until the
+database answers, the attempt times out, or the worker's lease would have expired.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+from duly.clock import monotonic
+from duly.errors import OUTAGES, StoreBusy
+from duly.store.ops import Enqueue, EnqueueAgain, Op
+from duly.store.step_ops import BeginStep, EndStep, ForgetStep, SendEvent
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.25
+REPEATABLE = frozenset({Enqueue, EnqueueAgain, BeginStep, EndStep, ForgetStep, SendEvent})
+"""Operations of bodies that change nothing when they are written a second time."""
+
+WAIT_UNTIL: ContextVar[Callable[[], float] | None] = ContextVar("duly_wait_until", default=None)
+"""Set for a body: returns until when (monotonic) its operations may wait for the store. Raises
+AttemptTimedOut once the attempt's timeout is over."""
+
+T = TypeVar("T")
+
+
+class _SubmittingWriter(Protocol):
+    """The part of a store that writes."""
+
+    def submit(
+        self, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]
+    ) -> None: ...
+
+
+class OutageWait:
+    """How long one operation of a body may wait. Outside of a body it does not wait."""
+
+    def __init__(self) -> None:
+        self._limit = WAIT_UNTIL.get()
+        self._until = 0.0 if self._limit is None else self._limit()
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def next_pause(self, error: BaseException) -> float | None:
+        """Return how long to pause before the operation is repeated; None if it may not be."""
+        if self._limit is None or not is_outage(error):
+            return None
+        # While the lease is renewed the limit moves on, but the database is not away then.
+        self._until = min(self._until, self._limit())
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return pause if monotonic() + pause < self._until else None
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it was raised from, means that the store was away."""
+    seen: set[int] = set()
+    while error is not None and not isinstance(error, OUTAGES):
+        # Errors can be raised from each other in a circle.
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+        if id(error) in seen:
+            return False
+    return error is not None and not isinstance(error, StoreBusy)
+
+
+def is_repeatable(ops: Sequence[Op]) -> bool:
+    """Return whether a body may repeat these operations without knowing what became of them."""
+    return REPEATABLE.issuperset(map(type, ops))
+
+
+def as_repeatable(ops: Sequence[Op]) -> list[Op]:
+    """Return the same operations for a second try: each run is accepted at most once."""
+    return [EnqueueAgain._make(op) if type(op) is Enqueue else op for op in ops]
+
+
+def retry_after_error(act: Callable[[], T], error: BaseException) -> T:
+    """Repeat an operation that failed with this error, while the calling body may wait.
+
+    A thread with a running event loop never waits: it would stop the coroutines of other runs.
+    """
+    wait = OutageWait()
+    while True:
+        pause = wait.next_pause(error)
+        if pause is None or asyncio._get_running_loop() is not None:  # noqa: SLF001 - raises nothing
+            raise error
+        time.sleep(pause)
+        try:
+            return act()
+        except OUTAGES as failed:
+            error = failed
+
+
+def retry_during_outage(act: Callable[[], T]) -> T:
+    """Do something that can be repeated, while the calling body may wait."""
+    try:
+        return act()
+    except OUTAGES as error:
+        return retry_after_error(act, error)
+
+
+async def submit_async(store: _SubmittingWriter, ops: Sequence[Op]) -> list[Any]:
+    """Write the ops without blocking the running event loop."""
+    wait: OutageWait | None = None
+    while True:
+        try:
+            return await _submit(store, ops)
+        except OUTAGES as error:
+            wait = wait or OutageWait()
+            pause = wait.next_pause(error)
+            if pause is None or not is_repeatable(ops):
+                raise
+        await asyncio.sleep(pause)
+        ops = as_repeatable(ops)
+
+
+def _submit(store: _SubmittingWriter, ops: Sequence[Op]) -> asyncio.Future[list[Any]]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[Any]] = loop.create_future()
+
+    def resolve(answers: list[Any] | BaseException) -> None:
+        if future.cancelled():
+            return
+        if isinstance(answers, BaseException):
+            future.set_exception(answers)
+        else:
+            future.set_result(answers)
+
+    def done(answers: list[Any] | BaseException) -> None:
+        loop.call_soon_threadsafe(resolve, answers)
+
+    store.submit(ops, done)
+    return future

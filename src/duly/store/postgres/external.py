@@ -1,0 +1,208 @@
+"""A store on a PostgreSQL connection that somebody else opened, such as one of a test's."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from duly.store.external import ExternalConnectionProvider, SingleProcessStore
+from duly.store.hints import ReadyHints, encode, hints_of
+from duly.store.ops import Enqueue, Op
+from duly.store.postgres.address import Address
+from duly.store.postgres.claim import PostgresClaims
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.failures import translated
+from duly.store.postgres.held_names import HeldNames
+from duly.store.postgres.inspector import SQL as INSPECT
+from duly.store.postgres.reconnecting_connection import ReconnectingConnection
+from duly.store.postgres.session_settings import HOT
+from duly.store.postgres.store import PostgresStore
+from duly.store.postgres.vacuum import VacuumThread
+from duly.store.postgres.wakeup import PostgresHints, notify
+from duly.store.postgres.write_paths import WritePaths
+from duly.store.schema import Schema
+from duly.store.step_ops import SendEvent
+
+T = TypeVar("T")
+
+BY_INDEX: Mapping[str, str] = {
+    # The statistics of the tables may be misleading, as those of an emptied queue are.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # Plans that are forbidden look so expensive that the server would compile them.
+    "jit": "off",
+}
+_FORCE_INDEX = """
+SELECT pg_catalog.current_setting('enable_seqscan'),
+       pg_catalog.current_setting('enable_bitmapscan'),
+       pg_catalog.current_setting('jit'), pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_bitmapscan', 'off', true),
+       pg_catalog.set_config('jit', 'off', true)
+"""
+_RESTORE_SETTINGS = """
+SELECT pg_catalog.set_config('enable_seqscan', %s, true),
+       pg_catalog.set_config('enable_bitmapscan', %s, true),
+       pg_catalog.set_config('jit', %s, true)
+"""
+
+
+class ExternalPostgresStore(SingleProcessStore, PostgresStore):
+    """Writes in whichever transaction is open there."""
+
+    has_one_writer = False
+
+    def __init__(self, lender: ExternalConnectionProvider, url: str) -> None:
+        self.url = url
+        self._address = Address(url)
+        self.shown_url = self._address.shown_url
+        self.notices: list[str] = []
+        self._database: str | None = None
+        self._line = ExternalPostgresConnection(lender, self._address)
+        self._writers = ExternalWritePaths(self._line, self._address)
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        return self._writers.apply(ops)
+
+    def wake(self, *ops: Enqueue) -> None:
+        """Send a hint to workers when the transaction that is open commits."""
+        self._writers.hints.send(hints_of(ops))
+
+    def _note_external_names(self, op: Enqueue | SendEvent) -> None:
+        """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
+
+    def _query(
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]:
+        return self._line.read(
+            lambda session: session.execute(sql, parameters, prepare=prepare).fetchall()
+        )
+
+    def read_schema(self) -> Schema:
+        """Return the version of the tables; 0 if there are none."""
+        if self._query("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+            return Schema(0, 0)
+        return Schema(*self._query(INSPECT["schema"], {})[0])
+
+
+class ExternalPostgresSession(PostgresSession):
+    """Another object on the socket of a connection: the caller's own has other ideas of rows.
+
+    What opens and ends transactions is the caller's object, and the backend is shared with whoever
+    else borrows it; so nothing is begun here, and nothing is prepared under a name.
+    """
+
+    def __init__(self, lender: psycopg.Connection[Any]) -> None:
+        raw = lender.pgconn
+        handlers = raw.notice_handler, raw.notify_handler
+        super().__init__(raw)
+        raw.notice_handler, raw.notify_handler = handlers
+        self._autocommit = True
+        self.prepare_threshold = None
+        self._deaf = self.cursor()
+
+    def __del__(self, *_warn: object) -> None:
+        """Leave the connection to whoever opened it."""
+
+    def begin(self) -> None:
+        """Do nothing: a transaction is open."""
+
+    def commit_now(self) -> None:
+        """Do nothing: it ends elsewhere."""
+
+    def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement in the transaction that is open."""
+        cursor = self.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+class ExternalPostgresConnection(ReconnectingConnection):
+    """The connection that was lent, as the engine's own look: in each thread that thread's."""
+
+    def __init__(self, lender: ExternalConnectionProvider, address: Address) -> None:
+        super().__init__(address, HOT)
+        self._lender = lender
+        self._known = threading.local()
+
+    def read(self, work: Callable[[PostgresSession], T]) -> T:
+        """Do some work that only reads."""
+        try:
+            with self._lender.reading() as connection:
+                return work(self._session_on(connection))
+        except psycopg.Error as error:
+            raise translated(error, self.address) from error
+
+    def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
+        """Do some work, once: what goes wrong is undone by whoever lends the connection.
+
+        The planner's settings are those of the caller again when it has gone well.
+        """
+        try:
+            with self._lender.writing() as connection:
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    connection.execute("SELECT")  # The driver opens a transaction when first used.
+                session = self._session_on(connection)
+                ((*before, _, _, _),) = session.execute(_FORCE_INDEX).fetchall()
+                answer = work(session, False)  # noqa: FBT003 - nothing was lost
+                session.execute(_RESTORE_SETTINGS, before)
+                return answer
+        except psycopg.Error as error:
+            raise translated(error, self.address) from error
+
+    def transact(
+        self,
+        work: Callable[[PostgresSession], T],
+        again: Callable[[PostgresSession], T] | None = None,  # noqa: ARG002 - nothing is done twice here
+        *,
+        writes: bool = False,  # noqa: ARG002 - the transaction is open
+    ) -> T:
+        """Do some work in the transaction that is open."""
+        return self.run(lambda session, _lost: work(session))
+
+    def _session_on(self, connection: psycopg.Connection[Any]) -> PostgresSession:
+        session: PostgresSession | None = getattr(self._known, "session", None)
+        if session is None or session.pgconn is not connection.pgconn:
+            session = self._known.session = ExternalPostgresSession(connection)
+        return session
+
+
+class ExternalPostgresHints(PostgresHints):
+    """Hints that go out when the transaction that is open commits."""
+
+    def __init__(self, line: ExternalPostgresConnection) -> None:
+        super().__init__(line.address)
+        self._line = line
+
+    def send(self, hints: ReadyHints = ()) -> None:
+        """Send hints to all processes; listeners of this one hear them from the server too."""
+        payload = encode(hints)
+        self._line.run(lambda session, _lost: notify(session, payload))
+
+    def may_piggyback(self) -> bool:
+        """Say no: whatever is sent here rides."""
+        return False
+
+
+class _NoVacuum(VacuumThread):
+    """Leaves dead rows where they are."""
+
+    def look(self, dead_rows: int) -> None:
+        """Do nothing."""
+
+
+class ExternalWritePaths(WritePaths):
+    """All that is written goes over one line, in the thread of whoever writes it."""
+
+    def __init__(self, line: ExternalPostgresConnection, address: Address) -> None:
+        super().__init__(address)
+        self._lines = dict.fromkeys(self._lines, line)
+        self.held_names = HeldNames(line, self._write_names)
+        self._claimer = PostgresClaims(line)
+        self.hints = ExternalPostgresHints(line)
+        self._sweeper = _NoVacuum(address)
+
+    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
+        # Not together with those of other threads: each thread has a transaction of its own.
+        return self._writes[committer](list(ops))

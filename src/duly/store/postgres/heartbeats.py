@@ -1,0 +1,109 @@
+"""Who lives: a counter in each worker's row, on a connection that fails rather than hangs."""
+
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from typing import Any
+
+import psycopg
+
+from duly.errors import StoreError
+from duly.limits import WATCHERS
+from duly.store.heartbeats import HeartbeatReading
+from duly.store.postgres.address import Address
+from duly.store.postgres.arrays import texts
+from duly.store.postgres.connection import AS_LOGIN_ROLE, PostgresSession, connect, execute_within
+from duly.store.postgres.failures import READ_ONLY, translated
+from duly.store.statements import load
+
+SQL = load("duly.store.postgres", "recover")
+
+ANSWER_SECONDS = 2
+"""Connecting and asking together stay below the time between two beats."""
+
+
+class PostgresHeartbeats:
+    """Beats for workers and watches others', by their rows."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address.with_parameters(connect_timeout=ANSWER_SECONDS)
+        # The server gives up first, so that no beat is counted long after we stopped waiting.
+        self._settings = {"statement_timeout": f"{750 * ANSWER_SECONDS}ms"}
+        self._mutex = threading.Lock()
+        self._session: PostgresSession | None = None
+
+    def beat(self, worker_ids: Sequence[str]) -> set[str]:
+        """Count one beat for each; return those the store still calls live."""
+        if not worker_ids:
+            return set()
+        return {row[0] for row in self._ask(SQL["beat"], (texts(worker_ids),))}
+
+    def read(self) -> dict[str, HeartbeatReading]:
+        """Look at every live worker; a dead process looks like a frozen one from here."""
+        rows = self._ask(SQL["beats"], ())
+        return {
+            worker_id: HeartbeatReading(int(beats), float(age), lease=float(lease))
+            for worker_id, beats, age, lease in rows
+        }
+
+    def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
+        """Return whether one of these is among the first live workers with a recent beat."""
+        rows = self._ask(SQL["watchers"], (str(within), str(WATCHERS)))
+        return len(rows) < WATCHERS or any(row[0] in worker_ids for row in rows)
+
+    def refuse_beats(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
+        """Do nothing: `Recover` looks at the counter under the lock on its row."""
+        return True
+
+    def forget(self, worker_id: str) -> None:
+        """Do nothing: a recovered worker leaves nothing but its row, which is history."""
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._mutex:
+            self._hang_up()
+
+    def _ask(self, sql: str, parameters: Sequence[str]) -> list[tuple[Any, ...]]:
+        with self._mutex:
+            if self._session is None or not self._session.is_alive():
+                self._hang_up()
+                self._session = connect(self._address, self._settings)
+            try:
+                return execute_within(self._session, sql, parameters, seconds=ANSWER_SECONDS)
+            except psycopg.Error as error:
+                # Without asking why: a beat that failed is not worth a second try on this line.
+                self._hang_up()
+                if error.sqlstate == READ_ONLY:
+                    self._address.epoch.advance()
+                raise translated(error, self._address) from error
+            except StoreError:
+                self._hang_up()
+                raise
+
+    def _hang_up(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def is_server_busy(address: Address, seconds: float) -> bool:
+    """Return whether the server has been at a statement of this application for that long.
+
+    It may wait for a lock or for a disk. If the server does not answer, it is busy, too.
+    """
+    impatient = address.with_parameters(connect_timeout=ANSWER_SECONDS)
+    try:
+        with closing(connect(impatient, {})) as session:
+            for sql in ("BEGIN", AS_LOGIN_ROLE):
+                execute_within(session, sql, seconds=ANSWER_SECONDS)
+            rows = execute_within(session, SQL["busy"], (str(seconds),), seconds=ANSWER_SECONDS)
+    except (StoreError, psycopg.Error, OSError):
+        return True
+    return rows == [("t",)]
+
+
+class PostgresLivenessHandle:
+    """Held by the process that is the worker: its beats alone show that it lives."""
+
+    def end(self) -> None:
+        """Do nothing: good-byes are said by Recover(stopped=True)."""

@@ -1,0 +1,252 @@
+"""A connection of duly's own that is kept over losses and contention."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from duly.clock import jitter, monotonic
+from duly.errors import StoreError, StoreUnavailable
+from duly.store.postgres.address import Address
+from duly.store.postgres.connection import AS_LOGIN_ROLE, PostgresSession, connect
+from duly.store.postgres.failures import CONTENDED, READ_ONLY, is_fatal, translated
+
+CONTENDED_TRIES = 8
+OLD_SESSION_SECONDS = 5.0
+_LONGEST_GAP_SECONDS = 10.0
+"""Two failures that are further apart do not show that writes failed in between."""
+
+_END_SESSION = """
+SELECT pg_catalog.pg_terminate_backend(pid, %(milliseconds)s)
+  FROM pg_stat_activity
+ WHERE pid = %(pid)s AND extract(epoch FROM backend_start) = %(started)s::numeric
+"""
+_NUMBER_IF_ANY = "SELECT pg_catalog.pg_current_xact_id_if_assigned()::text"
+
+T = TypeVar("T")
+
+
+class WriteFailureRecord:
+    """How long every write of a process has failed, each on a session opened for it."""
+
+    def __init__(self) -> None:
+        self.failing_since: float | None = None
+        """Monotonic; None after a write that the server answered."""
+        self.failed_at = 0.0
+        """When the last one failed. A process that writes nothing learns nothing after that."""
+        self.reason = ""
+
+    def answered(self) -> None:
+        """Note that the server carried out a write, or refused it for a reason of its own."""
+        self.failing_since = None
+
+    def failed(self, reason: str) -> None:
+        """Note that the server could not be reached, or not be written, on a fresh session."""
+        now = monotonic()
+        if self.failing_since is None or now - self.failed_at > _LONGEST_GAP_SECONDS:
+            self.failing_since = now
+        self.failed_at, self.reason = now, reason
+
+
+class _TransactionId(NamedTuple):
+    """A transaction as it is known again on another session."""
+
+    server_life: str
+    number: str
+
+
+class ReconnectingConnection:
+    """One connection of ours for one purpose: opened at first use, replaced when it breaks.
+
+    The caller sees to it that one thread at a time uses it.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        settings: Mapping[str, str],
+        record: "WriteFailureRecord | None" = None,
+    ) -> None:
+        self.address = address
+        self._record = record or WriteFailureRecord()
+        self._settings = settings
+        self._session: PostgresSession | None = None
+        self._doubtful: PostgresSession | None = None
+
+    def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
+        """Do some work; again after contention, and once more after a lost connection.
+
+        `work` gets True if an earlier try lost its connection: that try may have been committed.
+        The lost backend has ended by then, except behind a pooler. A read-only server wrote
+        nothing; the second try goes to the server that is the primary now.
+        """
+        contended = 0
+        lost = moved = False
+        while True:
+            session = self._open()
+            try:
+                answer = work(session, lost)
+            except psycopg.Error as error:
+                if session.closed or is_fatal(error):
+                    self._drop()
+                    if lost:
+                        raise self._failed(error) from error
+                    lost = True
+                    continue
+                self._tidy()
+                if error.sqlstate == READ_ONLY:
+                    self.address.epoch.advance()
+                    if moved:
+                        raise self._failed(error) from error
+                    moved = True
+                    continue
+                self._record.answered()
+                if error.sqlstate not in CONTENDED or contended == CONTENDED_TRIES:
+                    raise translated(error, self.address) from error
+                contended += 1
+                time.sleep(jitter() * 0.002 * 2**contended)
+            except BaseException:
+                self._tidy()
+                raise
+            else:
+                self._record.answered()
+                return answer
+
+    def _failed(self, error: psycopg.Error) -> StoreError:
+        """Return duly's error for one on a session that was opened for this very write."""
+        failure = translated(error, self.address)
+        self._record.failed(str(failure))
+        return failure
+
+    def transact(
+        self,
+        work: Callable[[PostgresSession], T],
+        again: Callable[[PostgresSession], T] | None = None,
+        *,
+        writes: bool = False,
+    ) -> T:
+        """Do some work in one transaction, once, even if the reply to its commit gets lost.
+
+        After a crash of the server nobody can tell whether the transaction was committed. Then
+        `again` is done, which finds out by itself; without it, this raises. Work that nearly always
+        writes takes a round trip less if the caller says so.
+        """
+        done: list[tuple[_TransactionId, T]] = []
+
+        def attempt(session: PostgresSession, lost: bool) -> T:  # noqa: FBT001 - as `run` calls it
+            act = work
+            if lost and done:
+                place, answer = done[0]
+                is_committed = _is_committed(session, place, self.address)
+                if is_committed:
+                    return answer
+                if is_committed is None:
+                    if again is None:
+                        raise _unknown(place, self.address)
+                    act = again
+            done.clear()
+            number: str | None = None
+            if writes:
+                number = session.begin_to_write()
+                answer = act(session)
+            else:
+                session.begin()
+                answer = act(session)
+                ((number,),) = session.execute(_NUMBER_IF_ANY).fetchall()
+            if number is not None:
+                done.append((_TransactionId(session.server_life, number), answer))
+            session.commit_now()
+            return answer
+
+        return self.run(attempt)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _open(self) -> PostgresSession:
+        if self._session is not None:
+            if self._session.is_alive():
+                return self._session
+            self.close()
+        try:
+            session = connect(self.address, self._settings)
+        except StoreError as error:
+            self._record.failed(str(error))
+            raise
+        try:
+            if self._doubtful is not None:
+                end_session(session, self._doubtful, self.address)
+        except BaseException:
+            session.close()
+            raise
+        self._doubtful = None
+        self._session = session
+        return session
+
+    def _drop(self) -> None:
+        self._doubtful = self._session
+        self.close()
+
+    def _tidy(self) -> None:
+        """Leave the connection as it should be found: idle, or not at all."""
+        session = self._session
+        if session is None:
+            return
+        try:
+            status = session.info.transaction_status
+            if status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+                session.execute("ROLLBACK")
+            elif status != TransactionStatus.IDLE:
+                self._drop()
+        except psycopg.Error:
+            self._drop()
+
+
+def end_session(session: PostgresSession, lost: PostgresSession, address: Address) -> None:
+    """End the backend of a lost connection, so that its work is final. Skipped behind a pooler."""
+    if lost.pooled:
+        return
+    parameters = {
+        "pid": lost.pid,
+        "started": lost.started,
+        "milliseconds": int(OLD_SESSION_SECONDS * 1000),
+    }
+    try:
+        with session.transaction():
+            session.execute(AS_LOGIN_ROLE)
+            found = session.execute(_END_SESSION, parameters).fetchall()
+    except psycopg.Error as error:
+        raise translated(error, address) from error
+    if found == [(False,)]:
+        raise StoreUnavailable(
+            f"{address.shown_url}: backend {lost.pid}, whose connection was lost, does not end; "
+            f"what it did is not known yet"
+        )
+
+
+def _is_committed(session: PostgresSession, place: _TransactionId, address: Address) -> bool | None:
+    """Ask what became of a transaction whose commit was never answered; None if nobody knows."""
+    if session.server_life != place.server_life:
+        return None
+    deadline = monotonic() + OLD_SESSION_SECONDS
+    while True:
+        status_of = "SELECT pg_catalog.pg_xact_status(%s::xid8)"
+        row = session.execute(status_of, (place.number,)).fetchone()
+        status = row[0] if row is not None else None
+        if status != "in progress":
+            return bool(status == "committed")
+        if monotonic() > deadline:
+            raise _unknown(place, address)
+        time.sleep(0.02)
+
+
+def _unknown(place: _TransactionId, address: Address) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{address.shown_url}: what became of transaction {place.number} is not known yet; "
+        f"look before trying again"
+    )

@@ -1,0 +1,220 @@
+"""A connection that a body uses for the length of its transaction, and that is dead afterwards.
+
+It is a handle on a connection of the store's, which goes on to serve others. All that goes to the
+server goes through `wait`, one call at a time; whoever ends the transaction takes the handle's
+libpq connection away once the call that is under way has ended.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import Cursor, ServerCursor
+from psycopg._preparing import PrepareManager
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from duly.errors import BadOption, DulyError, TransactionEnded
+from duly.store.postgres.transaction_scan import find_transaction_end
+from duly.store.task_connection import ENDS_WITH_ITS_RUN
+
+ENDED_BY_ITS_BODY = (
+    "a body has ended its own transaction, which ends with its run: what it wrote before is not "
+    "undone, and nothing of it was committed with a completion; use connection.transaction() for "
+    "savepoints, and raise an exception to undo all"
+)
+
+
+class PostgresTaskConnection(psycopg.Connection[Any]):
+    """A connection whose transaction ends with its run."""
+
+    def __init__(self, lender: psycopg.Connection[Any]) -> None:
+        self._over: DulyError | None = None
+        self._raw: Any = None
+        self._factories: dict[str, Any] = {}
+        self._using = threading.RLock()
+        """Held during every call."""
+        self._cancelling = threading.Lock()
+        raw = lender.pgconn
+        self._handlers = raw.notice_handler, raw.notify_handler
+        super().__init__(raw)
+        # Both name what they prepare in one backend, so they share the names.
+        self._prepared = lender._prepared  # noqa: SLF001
+        self._preparing = self.prepare_threshold, self.prepared_max
+
+    # What the driver keeps in plain attributes, and all of it looks up here.
+
+    @property
+    def pgconn(self) -> Any:  # noqa: ANN401 - the driver's own
+        """The libpq connection, while it is lent."""
+        if self._raw is None:
+            raise self._over or TransactionEnded(ENDED_BY_ITS_BODY)
+        return self._raw
+
+    @pgconn.setter
+    def pgconn(self, raw: Any) -> None:  # noqa: ANN401
+        self._raw = raw
+
+    @property
+    def cursor_factory(self) -> type[Cursor[Any]]:
+        """The class of cursors; one that is set is made to refuse what ends the transaction."""
+        return cast("type[Cursor[Any]]", self._factories["client"])
+
+    @cursor_factory.setter
+    def cursor_factory(self, kind: type[Cursor[Any]]) -> None:
+        self._factories["client"] = _task_cursor_class(kind)
+
+    @property
+    def server_cursor_factory(self) -> type[ServerCursor[Any]]:
+        """The class of server-side cursors."""
+        return cast("type[ServerCursor[Any]]", self._factories["server"])
+
+    @server_cursor_factory.setter
+    def server_cursor_factory(self, kind: type[ServerCursor[Any]]) -> None:
+        self._factories["server"] = _task_cursor_class(kind)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be used."""
+        return self._over is not None or self._raw is None or super().closed
+
+    @property
+    def broken(self) -> bool:
+        """Whether the server was lost while it was lent."""
+        return self._over is None and self._raw is not None and super().broken
+
+    def check(self) -> None:
+        """Say why it can no longer be used, if so."""
+        if self._over is not None:
+            raise self._over
+        self._check_open()
+
+    def wait(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the driver calls it
+        """Do something with the server, which nobody else does meanwhile."""
+        with self._using:
+            self.check()
+            answer = super().wait(*args, **options)
+            self._check_open()
+            return answer
+
+    def _check_open(self) -> None:
+        """Say that the body has ended its transaction, if so: there are ways round the refusals."""
+        if self._raw is not None and self._raw.transaction_status == TransactionStatus.IDLE:
+            self._over = TransactionEnded(ENDED_BY_ITS_BODY)
+            raise self._over
+
+    def cancel(self) -> None:
+        """Break off the call that is under way, if it is still this body's."""
+        with self._cancelling:
+            super().cancel()
+
+    def cancel_safe(self, *, timeout: float = 30.0) -> None:
+        """Do the same."""
+        with self._cancelling:
+            super().cancel_safe(timeout=timeout)
+
+    # -- what is not the body's to do --
+
+    def _refuse(self, *_args: object, **_options: object) -> NoReturn:
+        self.check()
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    commit = rollback = close = __enter__ = _refuse
+    set_autocommit = tpc_begin = tpc_prepare = tpc_commit = tpc_rollback = _refuse
+
+    def __del__(self, *_warn: object) -> None:
+        """Say nothing: it is not this one that is to be closed."""
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._raw is not None else "<connection that was lent, over>"
+
+    # -- for who lends it --
+
+    @contextmanager
+    def engine_access(self) -> Iterator[None]:
+        """Let its lender use the transaction for the length of a block."""
+        with self._using:
+            self.check()
+            if self._raw.pipeline_status != PipelineStatus.OFF:
+                raise BadOption("leave the pipeline of this run's connection before a step ends")
+            yield
+
+    def invalidate(self, why: DulyError) -> None:
+        """Have every further call fail; one that is under way goes on."""
+        if self._over is None:
+            self._over = why
+
+    def retire(self, why: DulyError) -> None:
+        """Take it away for good, once the call that is under way has ended."""
+        self.invalidate(why)
+        with self._using, self._cancelling:
+            raw, self._raw = self._raw, None
+            if raw is not None:
+                raw.notice_handler, raw.notify_handler = self._handlers
+                self.prepare_threshold, self.prepared_max = self._preparing
+                self._prepared = PrepareManager()
+
+
+class _TaskQuery:
+    """A statement that is looked at before it is sent."""
+
+    __slots__ = ()
+    query: bytes
+
+    def convert(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the driver calls it
+        super().convert(*args, **options)  # type: ignore[misc] # of what it is mixed into
+        ending = find_transaction_end(self.query)
+        if ending is not None:
+            raise BadOption(f"{ending}: {ENDS_WITH_ITS_RUN}")
+
+
+class _TaskCursor:
+    """A cursor whose rows are gone when its connection is."""
+
+    __slots__ = ()
+    connection: PostgresTaskConnection
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row
+        self.connection.check()
+        return super().fetchone()  # type: ignore[misc] # of what it is mixed into
+
+    def fetchmany(self, size: int = 0) -> Any:  # noqa: ANN401 - rows
+        self.connection.check()
+        return super().fetchmany(size)  # type: ignore[misc]
+
+    def fetchall(self) -> Any:  # noqa: ANN401 - rows
+        self.connection.check()
+        return super().fetchall()  # type: ignore[misc]
+
+    @property
+    def closed(self) -> bool:
+        is_closed: bool = super().closed  # type: ignore[misc]
+        return is_closed or self.connection.closed
+
+
+class _TaskCursorIterator(_TaskCursor):
+    """One that is its own iterator, as cursors are from psycopg 3.3 on."""
+
+    __slots__ = ()
+
+    def __next__(self) -> Any:  # noqa: ANN401 - a row
+        self.connection.check()
+        return super().__next__()  # type: ignore[misc]
+
+
+def _task_cursor_class(kind: Any) -> Any:  # noqa: ANN401 - a class of cursors
+    """Return the class of such cursors that belong to a lent connection."""
+    if issubclass(kind, _TaskCursor):
+        return kind
+    if kind not in _made:
+        query = type("LentQuery", (_TaskQuery, kind._query_cls), {"__slots__": ()})  # noqa: SLF001
+        lent = _TaskCursorIterator if hasattr(kind, "__next__") else _TaskCursor
+        what = {"__slots__": (), "_query_cls": query}
+        _made[kind] = type(f"Lent{kind.__name__}", (lent, kind), what)
+    return _made[kind]
+
+
+_made: WeakKeyDictionary[type, type] = WeakKeyDictionary()
+"""By the class that they are made of."""

@@ -1,0 +1,65 @@
+"""Writing everything that another database kept, in one transaction."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from duly.core.instants import iso
+from duly.errors import StoreRefused
+from duly.store.postgres.address import Address
+from duly.store.postgres.failures import translated
+from duly.store.statements import load
+from duly.store.transfer import TransferSource, TransferTable
+
+SQL = load("duly.store.postgres", "moving")
+_TOLD_EVERY = 1_000
+
+
+def write(url: str, source: TransferSource, progress: Callable[[int], None]) -> dict[str, int]:
+    """Copy all rows into a database that has none; return how many, by table.
+
+    `progress` is told now and then how many were copied so far.
+    """
+    address = Address(url)
+    counts: dict[str, int] = {}
+    try:
+        with psycopg.connect(**address.parameters) as connection:
+            if connection.execute(SQL["is_used"]).fetchone() != (False,):
+                raise StoreRefused(
+                    f"{address.shown_url} has or had runs, schedules, keys, locks, letters or "
+                    f"events; move into a database that duly has not used yet"
+                )
+            for table in source.tables():
+                counts[table.name] = _copy(connection, table, sum(counts.values()), progress)
+            connection.execute(SQL["set_fence"], {"latest": source.latest_fence()})
+    except psycopg.Error as error:
+        raise translated(error, address) from error
+    return counts
+
+
+def _copy(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    table: TransferTable,
+    before: int,
+    progress: Callable[[int], None],
+) -> int:
+    types = dict(connection.execute(SQL["columns"], {"table": table.name}).fetchall())
+    are_instants = [types[name] == "timestamp with time zone" for name in table.columns]
+    columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
+    into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), columns)
+    count = 0
+    with connection.cursor() as cursor, cursor.copy(into) as copy:
+        for row in table.rows:
+            copy.write_row(
+                [
+                    iso(value) if is_instant else value
+                    for value, is_instant in zip(row, are_instants, strict=True)
+                ]
+            )
+            count += 1
+            if count % _TOLD_EVERY == 0:
+                progress(before + count)
+    progress(before + count)
+    return count

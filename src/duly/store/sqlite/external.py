@@ -1,0 +1,75 @@
+"""A store on an SQLite connection that somebody else opened, such as one to a file in memory.
+
+A transaction that has read cannot write once another connection has committed. So in an open
+transaction nothing is read before the write lock is taken.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from duly.clock import Clock, SystemClock
+from duly.core.record import WorkerRecord
+from duly.store.external import ExternalConnectionProvider, SingleProcessStore
+from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.protocol import Dialogue
+from duly.store.schema import Schema
+from duly.store.sqlite.connection import driver_errors
+from duly.store.sqlite.enqueue import SQL
+from duly.store.sqlite.inspector import SqliteInspector
+from duly.store.sqlite.op_tables import grouped
+from duly.store.sqlite.store import SqliteStore
+
+
+class ExternalSqliteStore(SingleProcessStore, SqliteStore):
+    """Writes in whichever transaction is open there."""
+
+    def __init__(
+        self, lender: ExternalConnectionProvider, path: Path | None, *, clock: Clock | None = None
+    ) -> None:
+        self._lender = lender
+        self._clock = clock or SystemClock()
+        self._is_in_memory = path is None
+        self.path = path or Path(":memory:")
+        self.url = f"sqlite:///{self.path}"
+        self.shown_url = str(self.path)
+        self.notices: list[str] = []
+        self._last_claimed_at = 0
+
+    def apply(self, ops: Sequence[Op]) -> list[Any]:
+        """Write the ops and return their answers, in order."""
+        written = list(ops)
+        places, order = grouped(written)
+        answers: list[Any] = [None] * len(written)
+        with driver_errors(self.path), self._lender.writing() as connection:
+            cursor = connection.cursor()
+            cursor.execute(SQL["begin_to_write"])
+            for kind in order:
+                self._write_kind(cursor, kind, written, places[kind], answers)
+        return answers
+
+    def read_schema(self) -> Schema:
+        """Return the version of the tables; 0 if there are none."""
+        with self._lender.reading() as connection, suppress(sqlite3.OperationalError):
+            # Without that table, or if the caller has read before, the schema is still readable.
+            if connection.in_transaction:
+                connection.execute(SQL["begin_to_write"])
+        return super().read_schema()
+
+    def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
+        """Accept a run on a connection; to a file in memory there is none but the one lent."""
+        if not self._is_in_memory:
+            return (yield from super().enqueue_on_connection(op, hint=hint))
+        accepted: Accepted = self.apply([op])[0]
+        return accepted
+
+    def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with driver_errors(self.path), self._lender.reading() as connection:
+            found: list[tuple[Any, ...]] = connection.execute(sql, parameters).fetchall()
+            return found
+
+    def _last_seen(self, worker: WorkerRecord) -> int:
+        """Return when a worker beat last, as its row has it: a file in memory has no folder."""
+        return SqliteInspector._last_seen(self, worker)  # noqa: SLF001 - as the base class has it

@@ -1,0 +1,120 @@
+"""Tells which file a store is, so that a replaced, copied or moved file does not stay in use.
+
+A process that has a file open keeps it when another one is put in its place, and would accept runs
+into a file that has no name any more. A copy holds the same runs as its original, and two workers
+would run each of them. A file that was moved to PostgreSQL still holds everything that was moved.
+"""
+
+import sqlite3
+from itertools import product
+from pathlib import Path
+
+from duly.clock import monotonic
+from duly.errors import StoreRefused
+from duly.store.statements import load
+
+SQL = load("duly.store.sqlite", "restore")
+NO_INODE = -1
+"""What a backup has instead of an inode, so that it is a copy wherever it is put."""
+
+
+CHECK_SECONDS = 0.02
+"""How long a process relies on its last look at the file. What is written in between is lost with
+the file, as is what was written right before somebody replaced it."""
+
+
+class OpenFile:
+    """The file that a process has opened, whose name may go to another one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._id = self._look()
+        self._checked_at = monotonic()
+
+    def check(self) -> None:
+        """Refuse to use the file if its name belongs to another one now, or to none."""
+        # Not before each statement: a thread that looks lets others run before it goes on.
+        now = monotonic()
+        if now - self._checked_at < CHECK_SECONDS:
+            return
+        try:
+            is_same = self._look() == self._id
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise StoreRefused(
+                f"{self._path} was replaced or removed while this process had it open; nothing "
+                f"more is written to the old file: start this process again"
+            )
+        self._checked_at = now
+
+    def _look(self) -> tuple[int, int]:
+        """Return what tells the file that has this name now from every other one on this host."""
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
+
+
+def adopt_file(cursor: sqlite3.Cursor) -> None:
+    """Make this file the store's own, wherever its contents came from."""
+    inode = _inode_of(cursor)
+    if inode is not None:
+        cursor.execute(SQL["adopt_file"], {"inode": inode})
+
+
+def adopt_file_if_idle(cursor: sqlite3.Cursor) -> None:
+    """Let a copy in which nothing can run become a store of its own when it is opened."""
+    if cursor.execute(SQL["has_identity"]).fetchone() == (0,):
+        return
+    if _is_copy(cursor) and cursor.execute(SQL["has_work"]).fetchone() == (0,):
+        adopt_file(cursor)
+
+
+def check_for_worker(cursor: sqlite3.Cursor) -> None:
+    """Refuse a worker on a copy in which something can run."""
+    if _is_copy(cursor):
+        raise StoreRefused(
+            "this file is a copy of a store, or a backup that was put back: what waits in it may "
+            "have run since. Before workers start, run `duly restore --since WHEN`, where WHEN is "
+            "the time of the copy; or `duly restore --nothing-ran` if all workers had stopped "
+            "before it was copied and have not started again"
+        )
+    adopt_file(cursor)
+
+
+def _is_copy(cursor: sqlite3.Cursor) -> bool:
+    (known,) = cursor.execute(SQL["inode"]).fetchone()
+    inode = _inode_of(cursor)
+    return None not in {known, inode} and known != inode
+
+
+def mark_as_copy(path: Path) -> None:
+    """Let a file that was just written be a copy wherever it is put."""
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            connection.execute(SQL["adopt_file"], {"inode": NO_INODE})
+    finally:
+        connection.close()
+
+
+def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], target: str) -> None:
+    """Refuse every insert and update from now on, on every connection: the store has moved.
+
+    A claim is an update. So a worker that was frozen during the move cannot run a run twice.
+    Deletes still work.
+    """
+    message = f"this store was moved to {target}; use that, and remove the file"
+    quoted = message.replace("'", "''")
+    for table, write in product(tables, ("insert", "update")):
+        # A trigger takes no parameters; the names are our own. A second move names its own target.
+        connection.execute(f"DROP TRIGGER IF EXISTS {table}_{write}_moved")
+        connection.execute(
+            f"CREATE TRIGGER {table}_{write}_moved BEFORE {write} ON {table} "
+            f"BEGIN SELECT RAISE(ABORT, '{quoted}'); END"
+        )
+
+
+def _inode_of(cursor: sqlite3.Cursor) -> int | None:
+    """Return the inode of a connection's file; None for a database in memory."""
+    _, _, file = cursor.execute("PRAGMA database_list").fetchone()
+    return Path(file).stat().st_ino if file else None

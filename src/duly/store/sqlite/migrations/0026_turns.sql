@@ -1,0 +1,1 @@
+-- On SQLite a tick looks at every queue: it has one writer and few queues.

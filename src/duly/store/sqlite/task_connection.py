@@ -1,0 +1,213 @@
+"""A connection that a body uses and that another thread may take away from it at any moment.
+
+Every call goes through one lock. Whoever takes the connection away says so first, breaks off the
+call that is under way, and has it for itself once it holds that lock. Without it two threads would
+meet inside the driver, one with SQLite's own lock and the other with the interpreter's, and wait
+for one another for ever.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from weakref import ref
+
+from duly.errors import BadOption, TransactionEnded, TransactionTooLong
+from duly.interrupts import last_interrupt
+from duly.store.task_connection import ENDS_WITH_ITS_RUN, IS_OVER
+
+_PATIENCE = 0.002
+_TRIES = 1_000
+_KNOWN_CURSORS = 100
+
+
+class SqliteTaskCursor(sqlite3.Cursor):
+    """A cursor of such a connection."""
+
+    connection: "SqliteTaskConnection"
+
+    def execute(self, sql: str, parameters: Any = (), /) -> "SqliteTaskCursor":  # noqa: ANN401
+        """Execute a statement."""
+        with self.connection.using:
+            self.connection.check()
+            try:
+                super().execute(sql, parameters)
+            except sqlite3.DatabaseError as error:
+                raise self.connection.refusal_of(error) from error.__cause__
+            return self
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> "SqliteTaskCursor":
+        """Execute a statement for many rows."""
+        with self.connection.using:
+            self.connection.check()
+            try:
+                super().executemany(sql, self._while_lent(rows))
+            except sqlite3.DatabaseError as error:
+                raise self.connection.refusal_of(error) from error.__cause__
+            return self
+
+    def executescript(self, _script: str, /) -> "SqliteTaskCursor":
+        """Refuse: it commits first."""
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row
+        """Return the next row."""
+        with self.connection.using:
+            self.connection.check()
+            return super().fetchone()
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Return some rows."""
+        with self.connection.using:
+            self.connection.check()
+            return super().fetchmany(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows."""
+        with self.connection.using:
+            self.connection.check()
+            return super().fetchall()
+
+    def __next__(self) -> Any:  # noqa: ANN401 - a row
+        with self.connection.using:
+            self.connection.check()
+            return super().__next__()
+
+    def _while_lent(self, rows: Iterable[Any]) -> Iterator[Any]:
+        for row in rows:
+            self.connection.check()
+            yield row
+
+
+class SqliteTaskConnection(sqlite3.Connection):
+    """A connection whose transaction ends with its run, or when it takes too long."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's own
+        super().__init__(*args, **kwargs)
+        self.using = threading.RLock()
+        """Held during every call."""
+        self.taken_away: TransactionTooLong | None = None
+        """Why it can no longer be used."""
+        self._ender: int | None = None
+        self._has_ended = False
+        self._is_closed = False
+        self._refused = False
+        """Whether the guard has just refused a statement."""
+        self._cursors: list[ref[SqliteTaskCursor]] = []
+        """Plain references: a callback of theirs could swallow an exception that strikes there."""
+        self.set_authorizer(self._guard)
+
+    def check(self) -> None:
+        """Say that it was taken away, or that its transaction has ended, if so."""
+        if self.taken_away is not None and self._ender != threading.get_ident():
+            raise self.taken_away
+        if self._is_closed:
+            raise TransactionEnded(IS_OVER)
+
+    def check_time(self) -> None:
+        """Say that its time is over, if so, to whoever asks."""
+        if self.taken_away is not None:
+            raise self.taken_away
+
+    def refusal_of(self, error: sqlite3.Error) -> BaseException:
+        """Return what to raise for an error: our own, if it is the guard that refused."""
+        refused, self._refused = self._refused, False
+        if refused:
+            return BadOption(ENDS_WITH_ITS_RUN)
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+            # A timeout struck inside the guard: the driver takes any exception for a refusal.
+            thrown = last_interrupt()
+            return error if thrown is None else thrown()
+        return error
+
+    def cursor(self, factory: Any = SqliteTaskCursor) -> Any:  # noqa: ANN401 - as the driver has it
+        """Return a cursor."""
+        self.check()
+        cursor = super().cursor(factory)
+        if isinstance(cursor, SqliteTaskCursor):
+            if len(self._cursors) > _KNOWN_CURSORS:
+                self._cursors = [known for known in self._cursors if known() is not None]
+            self._cursors.append(ref(cursor))
+        return cursor
+
+    # The driver's own make a plain cursor, behind our back.
+
+    def execute(self, sql: str, parameters: Any = (), /) -> SqliteTaskCursor:  # noqa: ANN401
+        """Execute a statement."""
+        cursor: SqliteTaskCursor = self.cursor()
+        return cursor.execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> SqliteTaskCursor:
+        """Execute a statement for many rows."""
+        cursor: SqliteTaskCursor = self.cursor()
+        return cursor.executemany(sql, rows)
+
+    def executescript(self, _script: str, /) -> SqliteTaskCursor:
+        """Refuse: it commits first."""
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    def commit(self) -> None:
+        """Refuse."""
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    def rollback(self) -> None:
+        """Refuse."""
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    def close(self) -> None:
+        """Refuse."""
+        raise BadOption(ENDS_WITH_ITS_RUN)
+
+    # -- for who lends it --
+
+    def begin(self) -> None:
+        """Open the transaction, before it is lent."""
+        self._ender = threading.get_ident()
+        try:
+            self.execute("BEGIN IMMEDIATE")
+        finally:
+            self._ender = None
+
+    def take_back(self) -> None:
+        """Have it for this thread alone; a call of the body's that is under way ends first."""
+        self.using.acquire()
+        self._ender = threading.get_ident()
+
+    def take_away(self, why: TransactionTooLong) -> None:
+        """Have it for this thread alone, whatever the body is doing with it."""
+        self.taken_away = why
+        while not self.using.acquire(timeout=_PATIENCE):
+            if self._ender is None:
+                self.interrupt()
+        self._ender = threading.get_ident()
+
+    def leave(self) -> None:
+        """Let the body have what is left of it."""
+        self.using.release()
+
+    def end(self) -> None:
+        """Undo what is not committed and close it; only for who has it alone."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        # As long as a statement is half read, an interrupt that was meant for the body strikes us
+        # too, and closing would leave its locks behind.
+        for known in self._cursors:
+            cursor = known()
+            if cursor is not None:
+                cursor.close()
+        for _ in range(_TRIES):
+            if not self.in_transaction:
+                break
+            with suppress(sqlite3.OperationalError):
+                self.execute("ROLLBACK")
+        self._is_closed = True
+        super().close()
+
+    def _guard(self, action: int, *_what: str | None) -> int:
+        """Refuse the body a COMMIT or ROLLBACK of its own."""
+        if action != sqlite3.SQLITE_TRANSACTION or self._ender == threading.get_ident():
+            return sqlite3.SQLITE_OK
+        self._refused = True
+        return sqlite3.SQLITE_DENY

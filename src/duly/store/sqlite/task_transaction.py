@@ -1,0 +1,177 @@
+"""A transaction of the user's in the store's file that ends with its run's completion."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from duly import faultpoints
+from duly.errors import StoreError, TransactionTooLong
+from duly.interrupts import defer_interrupts
+from duly.limits import SQLITE_TRANSACTION_SECONDS
+from duly.store.ops import AddLogs, SetProgress, Settle, Settled
+from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_busy
+from duly.store.sqlite.connection import connect, driver_errors
+from duly.store.sqlite.operate import write_update
+from duly.store.sqlite.settle import settle
+from duly.store.sqlite.steps import end
+from duly.store.sqlite.task_connection import SqliteTaskConnection
+from duly.store.step_ops import EndStep
+
+if TYPE_CHECKING:
+    from duly.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+
+
+class SqliteTaskTransaction:
+    """Opens at the first use of its connection and keeps the write lock until its end.
+
+    Everybody else's writes wait for it, so it is rolled back when it takes too long, whatever its
+    body is doing just then.
+    """
+
+    def __init__(self, store: "SqliteStore", seconds: float | None) -> None:
+        self._store = store
+        self._seconds = SQLITE_TRANSACTION_SECONDS if seconds is None else seconds
+        self._connection: SqliteTaskConnection | None = None
+        self._timer: threading.Timer | None = None
+        self._is_locked = False
+        self.too_long: TransactionTooLong | None = None
+        """Why it was rolled back, if it was for that."""
+
+    @property
+    def connection(self) -> SqliteTaskConnection:
+        """The connection whose writes commit with the run, or not at all."""
+        if self.too_long is not None:
+            raise self.too_long
+        if self._connection is None:
+            with defer_interrupts():
+                self._open()
+        assert self._connection is not None  # noqa: S101 - for the type checker
+        return self._connection
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost: a file has none to lose."""
+        return False
+
+    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+        """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+
+        def write(cursor: sqlite3.Cursor, now: int) -> Settled:
+            for word in words:
+                write_update(cursor, word, now)
+            return settle(cursor, [op], now)[0]
+
+        return self._commit_with(write, _is_settled)
+
+    def record_and_commit(self, op: EndStep) -> bool:
+        """Write down what a step came to, and end the transaction with it."""
+        return self._commit_with(lambda cursor, now: end(cursor, op, now), bool)
+
+    def commit(self) -> None:
+        """End the transaction with what was written on its connection, as a part of no run."""
+        self._commit_with(lambda _cursor, _now: True, bool)
+
+    def record(self, op: EndStep) -> bool:
+        """Write down what a step came to, as a part of the transaction."""
+        with driver_errors(self._store.path):
+            return end(self.connection.cursor(), op, self._store.now())
+
+    def rollback(self) -> None:
+        """Undo what is not committed and let other writers go on."""
+        with defer_interrupts():
+            connection = self._connection
+            if connection is not None:
+                connection.take_back()
+                self._close(connection)
+
+    def _open(self) -> None:
+        self._store.lock.acquire()
+        try:
+            # No statement is kept: every one is to meet the guard.
+            connection = connect(
+                self._store.path,
+                seconds=LOOK_SECONDS,
+                cached_statements=0,
+                factory=SqliteTaskConnection,
+            )
+            try:
+                with driver_errors(self._store.path):
+                    retry_while_busy(self._store.path, connection.begin)
+            except BaseException:
+                connection.end()
+                raise
+        except BaseException:
+            self._store.lock.release()
+            raise
+        self._connection = connection
+        self._is_locked = True
+        self._timer = threading.Timer(self._seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _commit_with(
+        self, write: Callable[[sqlite3.Cursor, int], T], is_done: Callable[[T], bool]
+    ) -> T:
+        with defer_interrupts():
+            connection = self.connection
+            connection.take_back()
+            try:
+                connection.check_time()
+                with driver_errors(self._store.path):
+                    faultpoints.hit("transaction.before_settle")
+                    answer = write(connection.cursor(), self._store.now())
+                    if is_done(answer):
+                        faultpoints.hit("transaction.before_commit")
+                        commit(connection)
+                        faultpoints.hit("transaction.after_commit")
+            except StoreError:
+                # The interrupt of a timer that came too late to take it away.
+                connection.check_time()
+                raise
+            finally:
+                self._close(connection)
+        return answer
+
+    def _close(self, connection: SqliteTaskConnection) -> None:
+        """End it, for good; the caller has the connection alone."""
+        self._connection = None
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            connection.end()
+        finally:
+            connection.leave()
+            if self._is_locked:
+                self._is_locked = False
+                self._store.lock.release()
+
+    def _expire(self) -> None:
+        """Roll back in the midst of the body, from the timer's thread."""
+        connection = self._connection
+        if connection is None:
+            return
+        why = TransactionTooLong(
+            f"a transaction on {self._store.path} was open for longer than {self._seconds:g} s "
+            f"while every other write waited for it, and was rolled back; do what takes time "
+            f"before it, or set transaction_limit="
+        )
+        # Known before the body can meet an error that comes of it.
+        self.too_long = why
+        connection.take_away(why)
+        try:
+            if self._connection is None:
+                return  # Its body was faster, and has ended it.
+            try:
+                connection.end()
+            finally:
+                self._is_locked = False
+                self._store.lock.release()
+        finally:
+            connection.leave()
+
+
+def _is_settled(answer: Settled) -> bool:
+    return answer is Settled.DONE

@@ -1,0 +1,75 @@
+"""Hands runs to the engines that carry them, after their commit and again when they are stale."""
+
+from duly.carrier import Carrier, CarrierMessage, CarrierSendFailed, ResendPolicy
+from duly.clock import MICROSECONDS
+from duly.events import EngineFailed, EventBus, RunsUndelivered
+from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
+from duly.registry import Registry
+from duly.store.carrier_ops import HandOver, PostponeHandOver
+from duly.store.protocol import Store
+
+_FAILED_SECONDS = 5
+_WHEN_CALLED = 3600.0
+
+
+class Relay:
+    """A service: each tick hands over one batch. Every worker does; nobody is elected.
+
+    A message says only that an attempt may begin. It may be lost with its sender or its broker,
+    and is then sent again; it may arrive twice, and the second one claims nothing.
+    """
+
+    name = "relay"
+
+    def __init__(self, store: Store, registry: Registry, bus: EventBus) -> None:
+        self._store = store
+        self._registry = registry
+        self._bus = bus
+
+    def tick(self) -> float:
+        """Hand over one batch; the promoter says when there is something."""
+        carriers = self._registry.carriers()
+        paced: dict[ResendPolicy, list[str]] = {}
+        for task, carrier in carriers.items():
+            paced.setdefault(carrier.pace, []).append(task)
+        answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
+        messages: list[CarrierMessage] = [
+            message for answer in answers for message in answer.messages
+        ]
+        undelivered = tuple(run_id for answer in answers for run_id in answer.undelivered)
+        if undelivered:
+            self._bus.emit(RunsUndelivered(undelivered))
+        parts: dict[int, tuple[Carrier, list[CarrierMessage]]] = {}
+        for message in messages:
+            carrier = carriers[message.task]
+            parts.setdefault(id(carrier), (carrier, []))[1].append(message)
+        for carrier, own in parts.values():
+            self._send(carrier, own)
+        is_full = any(
+            len(answer.messages) + len(answer.undelivered) >= RELAY_BATCH for answer in answers
+        )
+        return 0.0 if is_full else _WHEN_CALLED
+
+    def _send(self, carrier: Carrier, messages: list[CarrierMessage]) -> None:
+        try:
+            carrier.send(messages)
+        except CarrierSendFailed as error:
+            self._send_again(error.run_ids, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever the client of a broker raises
+            # Some may have arrived; sent again, those claim nothing.
+            ids = tuple(message.run_id for message in messages)
+            self._send_again(ids, f"{type(error).__name__}: {error}")
+
+    def _send_again(self, run_ids: tuple[str, ...], why: str) -> None:
+        self._bus.emit(EngineFailed("relay", why))
+        self._store.apply([PostponeHandOver(run_ids, _FAILED_SECONDS * MICROSECONDS)])
+
+
+def _hand_over(pace: ResendPolicy, tasks: list[str]) -> HandOver:
+    return HandOver(
+        tuple(tasks),
+        stale=round(pace.stale_seconds * MICROSECONDS),
+        longest=round(max(pace.stale_seconds, RELAY_LONGEST_SECONDS) * MICROSECONDS),
+        limit=RELAY_BATCH,
+        most=pace.most,
+    )

@@ -1,0 +1,67 @@
+"""What a keeper does on its service loop: settle dead children, and notice suspects."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from duly.errors import StoreError
+from duly.events import EventBus
+from duly.store.protocol import Store
+from duly.worker.services.recovery import recover_worker
+
+SUSPECT_PAUSE = 1.0
+_LOOK_EVERY = 20
+
+
+class DeadChildRecovery:
+    """A service: settles what dead children held, again and again until the store answers."""
+
+    name = "recover children"
+
+    def __init__(self, store: Store, bus: EventBus, folder: Path) -> None:
+        self._store = store
+        self._bus = bus
+        self._folder = folder
+        self.pending: dict[str, tuple[str, bool]] = {}
+
+    def add(self, worker_id: str, reason: str, *, stopped: bool) -> None:
+        """Take on a child that is gone."""
+        self.pending[worker_id] = (reason, stopped)
+
+    def tick(self) -> float:
+        """Settle what all of them held."""
+        for worker_id, (reason, stopped) in list(self.pending.items()):
+            recover_worker(
+                self._store, self._bus, worker_id, self._folder, stopped=stopped, reason=reason
+            )
+            del self.pending[worker_id]
+        return 3600.0
+
+    def finish(self) -> None:
+        """Try once more at the very end; others find what is left when its lease is over."""
+        with contextlib.suppress(StoreError):
+            self.tick()
+
+
+class SuspectMonitor:
+    """A service: notices runs that wait for a one-slot child.
+
+    The children look anyway, and leave in their slots what they saw: the keeper itself asks the
+    store only when one of them saw such a run, or none is there to look; and now and then in any
+    case, since a body may keep its child from looking.
+    """
+
+    name = "watch suspects"
+
+    def __init__(self, store: Store, may_wait: Callable[[], bool]) -> None:
+        self._store = store
+        self._may_wait = may_wait
+        self._ticks = 0
+        self.waiting = False
+
+    def tick(self) -> float:
+        """Look once, if there is a reason to."""
+        self._ticks += 1
+        looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
+        self.waiting = looks and self._store.peek().suspect
+        return SUSPECT_PAUSE

@@ -1,0 +1,59 @@
+"""The processes of workers, as their supervisor starts, signals and kills them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from duly.worker import worker_program as child_program
+from duly.worker.watchdog_program import kill_marked
+from duly.worker.worker_program import ENVIRONMENT
+
+
+class ChildProcess(Protocol):
+    """What a keeper knows of a process that it started; the rest it asks the system."""
+
+    returncode: int | None
+
+    @property
+    def pid(self) -> int: ...
+
+
+Start = Callable[[str, Sequence[int]], ChildProcess]
+"""Starts a worker process with its configuration and the descriptors that it is to inherit."""
+
+
+def start_child(config: str, inherited: Sequence[int]) -> ChildProcess:
+    """Start a worker process, in a session of its own."""
+    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", child_program.__name__],
+        env=os.environ | {ENVIRONMENT: config},
+        stdin=subprocess.DEVNULL,
+        pass_fds=inherited,
+        start_new_session=True,
+    )
+
+
+def ask_to_stop(process: ChildProcess) -> None:
+    """Send SIGTERM.
+
+    Not by Popen, which would reap a child that has ended, and hide its end from the keeper. Its
+    number is nobody else's until it is reaped.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGTERM)
+
+
+def kill_group(process: ChildProcess) -> None:
+    """Kill a worker process and whatever it started that is still in its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_leftover_processes(process: ChildProcess, worker_id: str) -> None:
+    """Kill whatever a worker process that has ended left running, in its group or elsewhere."""
+    kill_group(process)
+    kill_marked(worker_id)

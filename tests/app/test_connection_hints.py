@@ -1,0 +1,279 @@
+"""When a commit of the caller's tells the workers, and over which connection."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import transaction
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from duly import BadOption, Duly
+from duly.store.hints import ClaimNotice, HintPlace, decode
+from duly.store.postgres.wakeup import _HintNotifier
+from tests.app.test_connections import async_url, django_connection, engine_of
+
+pytestmark = pytest.mark.stores("postgres")
+
+SECONDS = 20
+INSIDE = ""
+"""What a NOTIFY in the caller's own transaction carries; the process's sender has a name."""
+
+
+class Undone(Exception):
+    """Ends a block, which rolls back."""
+
+
+@pytest.fixture
+def task(app: Duly):
+    @app.task(name="told")
+    def told(number: int) -> int:
+        return number
+
+    app.runs.list()  # The tables exist before anybody's transaction.
+    return told
+
+
+class Listener:
+    """Hears the hints that reach other processes."""
+
+    def __init__(self, app: Duly, url: str) -> None:
+        self._hints = app.store._here().writers.hints
+        self._address = app.store._address
+        self._connection = psycopg.connect(url, autocommit=True)
+        ((self._channel,),) = self._connection.execute("SELECT duly_channel()").fetchall()
+        self._connection.execute(f'LISTEN "{self._channel}"')
+        self.process = self._hints.sender
+        self.places: list[set[HintPlace]] = []
+
+    def heard(self) -> list[str]:
+        """Return who sent the hints so far.
+
+        A NOTIFY of our own shows that none is still under way.
+        """
+        self._hints._notifier.close()  # It sends what it was asked to send before it ends.
+        self._hints._notifier = _HintNotifier(self._address, self.process)
+        self._connection.execute("SELECT pg_notify(%s, 'end')", [self._channel])
+        hints = []
+        for notify in self._connection.notifies(timeout=SECONDS):
+            if notify.payload == "end":
+                return hints
+            message = decode(notify.payload)
+            assert message is not None, notify.payload
+            assert not isinstance(message.said, ClaimNotice)
+            self.places.append({hint.place for hint in message.said})
+            hints.append(message.sender)
+        raise AssertionError(f"the listener heard only {hints}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def listener(app, task, store_url) -> Iterator[Listener]:
+    found = Listener(app, store_url)
+    yield found
+    found.close()
+
+
+@contextmanager
+def django_block(url: str) -> Iterator[Any]:
+    with django_connection(url) as connection, transaction.atomic(using="caller"):
+        yield connection
+
+
+@contextmanager
+def session_block(url: str) -> Iterator[Any]:
+    with engine_of(url) as engine, Session(engine) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def scoped_session_block(url: str) -> Iterator[Any]:
+    with engine_of(url) as engine:
+        session = scoped_session(sessionmaker(engine))
+        try:
+            with session.begin():
+                yield session
+        finally:
+            session.remove()
+
+
+BLOCKS = [django_block, session_block, scoped_session_block]
+
+
+def savepoint(connection: Any) -> Any:
+    if hasattr(connection, "begin_nested"):
+        return connection.begin_nested()
+    return transaction.atomic(using="caller")
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_workers_are_told_after_the_commit_by_the_sender_of_the_process(
+    app, task, listener, store_url, block
+):
+    with block(store_url) as connection:
+        for number in range(3):
+            task.using(connection=connection).enqueue(number)
+        app.send_event("paid", connection=connection)
+        assert listener.heard() == []
+
+    heard = listener.heard()
+    assert heard
+    assert set(heard) == {listener.process}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_workers_hear_nothing_of_a_transaction_that_rolls_back(
+    app, task, listener, store_url, block
+):
+    with suppress(Undone), block(store_url) as connection:
+        task.using(connection=connection).enqueue(1)
+        with savepoint(connection):
+            app.send_event("paid", connection=connection)
+        raise Undone
+
+    assert listener.heard() == []
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_workers_hear_nothing_of_a_savepoint_that_rolls_back(task, listener, store_url, block):
+    with block(store_url) as connection:
+        task.using(connection=connection, wake=False).enqueue(0)
+        with suppress(Undone), savepoint(connection):
+            task.using(connection=connection).enqueue(1)
+            with savepoint(connection):
+                task.using(connection=connection).enqueue(2)
+            raise Undone
+
+    assert listener.heard() == []
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_savepoint_that_is_released_tells_nobody_before_the_commit(
+    task, listener, store_url, block
+):
+    with block(store_url) as connection:
+        with savepoint(connection), savepoint(connection):
+            task.using(connection=connection).enqueue(1)
+        assert listener.heard() == []
+
+    assert listener.heard() == [listener.process]
+
+
+def test_a_session_that_goes_on_after_its_commit_tells_of_each_transaction(
+    task, listener, store_url
+):
+    with engine_of(store_url) as engine, Session(engine) as session:
+        for number in range(2):
+            task.using(connection=session).enqueue(number)
+            session.commit()
+            assert listener.heard() == [listener.process]
+        task.using(connection=session).enqueue(2)
+        session.rollback()
+        session.commit()
+
+    assert listener.heard() == []
+
+
+def test_django_without_a_transaction_tells_workers_at_once(task, listener, store_url):
+    with django_connection(store_url) as connection:
+        task.using(connection=connection).enqueue(1)
+
+        assert listener.heard() == [listener.process]
+
+
+def test_django_whose_application_commits_itself_tells_workers_inside(task, listener, store_url):
+    with django_connection(store_url) as connection:
+        connection.set_autocommit(False)
+        task.using(connection=connection).enqueue(1)
+        assert listener.heard() == []
+        connection.commit()
+
+        assert listener.heard() == [INSIDE]
+        connection.set_autocommit(True)
+
+
+def test_an_asynchronous_session_tells_workers_after_its_commit(task, listener, store_url):
+    async def main() -> None:
+        engine = create_async_engine(async_url(store_url, "psycopg"))
+        async with AsyncSession(engine) as session:
+            await task.using(connection=session).aenqueue(1)
+            await session.rollback()
+            await task.using(connection=session).aenqueue(2)
+            assert listener.heard() == []
+            await session.commit()
+        await engine.dispose()
+
+    asyncio.run(main())
+    assert listener.heard() == [listener.process]
+
+
+def test_a_session_in_a_transaction_of_others_leaves_the_hint_to_their_commit(
+    task, listener, store_url
+):
+    with engine_of(store_url) as engine, engine.connect() as connection:
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            connection.begin()
+            task.using(connection=session).enqueue(1)
+            session.commit()
+            assert listener.heard() == []
+        connection.commit()
+
+    assert listener.heard() == [INSIDE]
+
+
+def test_a_driver_connection_tells_workers_inside_its_transaction(app, task, listener, store_url):
+    with psycopg.connect(store_url) as connection:
+        task.using(connection=connection).enqueue(1)
+        app.send_event("paid", connection=connection)
+        assert listener.heard() == []
+
+    assert set(listener.heard()) == {INSIDE}
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
+def test_a_call_with_wake_false_sends_nothing(app, task, listener, store_url, block):
+    with block(store_url) as connection:
+        run = task.using(connection=connection, wake=False).enqueue(1)
+
+    assert listener.heard() == []
+    app.worker().drain()
+    assert run.result(timeout=SECONDS) == 1
+
+
+def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
+    def fail(*_ops: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(app.store, "wake", fail)
+    with session_block(store_url) as session:
+        run = task.using(connection=session).enqueue(1)
+
+    assert run.refresh().state == "queued"
+
+
+def test_a_call_without_a_connection_refuses_wake_false(task):
+    with pytest.raises(BadOption, match="connection of your own"):
+        task.using(wake=False)
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
+def test_a_hint_of_a_callers_commit_names_queue_lane_and_task(task, listener, store_url, block):
+    with block(store_url) as connection:
+        task.using(connection=connection, queue="mail").enqueue(1)
+
+    assert len(listener.heard()) == 1
+    assert listener.places == [{HintPlace("mail", "thread", "told")}]
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])
+def test_a_hint_about_a_run_that_is_not_due_names_no_place(task, listener, store_url, block):
+    with block(store_url) as connection:
+        task.using(connection=connection, delay=3600).enqueue(1)
+
+    assert len(listener.heard()) == 1
+    assert listener.places == [set()]

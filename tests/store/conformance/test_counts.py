@@ -1,0 +1,271 @@
+"""What became of runs is counted as they end, and stays true while the counts are added up."""
+
+from collections import Counter
+
+import pytest
+
+from duly.core.outcome import ErrorText
+from duly.core.verdict import Requeue
+from duly.store.ops import RetryRun, RollUpCounts
+from duly.store.protocol import RunFilter
+from tests.store.conformance.verbs import (
+    ACTOR,
+    OTHER_TASK,
+    SECOND,
+    TASK,
+    another_try,
+    cancel,
+    claim,
+    claim_one,
+    enqueue_and_claim,
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_many,
+    enqueue_one,
+    fail,
+    hand_back,
+    retry_now,
+    settle,
+    settle_op,
+    succeed,
+    success,
+    tick,
+)
+
+MINUTE = 60 * SECOND
+
+
+def counted(store):
+    """Return how many runs are counted, by task and state."""
+    found = Counter()
+    for row in store.count_ends_of_tasks(0):
+        found[row.task, row.state] += row.runs
+    return dict(found)
+
+
+def test_a_run_is_counted_when_it_ends_and_not_before(store, worker):
+    held = enqueue_and_claim(store, task=OTHER_TASK)
+    assert counted(store) == {}
+
+    fail(store, held)
+
+    assert counted(store) == {(OTHER_TASK, "failed"): 1}
+
+
+def test_runs_that_end_together_are_counted_together(store, worker):
+    enqueue_many(store, 3)
+
+    store.apply([success(claimed) for claimed in claim(store, limit=3)])
+
+    assert counted(store) == {(TASK, "succeeded"): 3}
+
+
+def test_an_end_said_twice_is_counted_once(store, worker):
+    held = enqueue_and_claim(store)
+    succeed(store, held)
+
+    succeed(store, held)
+
+    assert counted(store) == {(TASK, "succeeded"): 1}
+
+
+def test_folding_changes_no_sum(store, worker, clock):
+    for _ in range(3):
+        enqueue_and_succeed(store)
+        clock.advance(seconds=40)
+    before = counted(store)
+    end = store.count_ends(0, 1)[-1].at
+
+    for days in (0, 1, 30):
+        clock.advance(seconds=days * 86_400 + 1)
+        store.apply([RollUpCounts(100)])
+        assert counted(store) == before
+
+    assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
+
+
+def test_what_is_added_up_takes_one_row_of_each_kind_however_often(store, worker, clock):
+    for _ in range(2):
+        for _ in range(4):
+            enqueue_and_succeed(store)
+            clock.advance(seconds=1)
+            # PostgreSQL adds up what was accepted, too, with the sum of before.
+            assert store.apply([RollUpCounts(100)])[0] in {1, 2}
+        clock.advance(seconds=30 * 86_400)
+
+    first, second = (store.apply([RollUpCounts(100)])[0] for _ in range(2))
+
+    assert first <= 2, "one of each hour in which runs ended"
+    assert second == 0
+    assert counted(store) == {(TASK, "succeeded"): 8}
+
+
+def test_there_is_more_to_add_up_when_as_many_were_as_may_be(store, worker, clock):
+    for _ in range(3):
+        enqueue_and_succeed(store)
+    clock.advance(seconds=1)
+
+    first, second, third = (store.apply([RollUpCounts(2)])[0] for _ in range(3))
+
+    assert (first, third) == (2, 0)
+    assert second in {1, 2}  # As above.
+    assert counted(store) == {(TASK, "succeeded"): 3}
+
+
+def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
+    enqueue_and_succeed(store)
+    clock.advance(seconds=120)
+    enqueue_and_succeed(store)
+
+    store.apply([RollUpCounts(100)])
+
+    minutes = store.count_ends(0, MINUTE)
+    assert [row.runs for row in minutes] == [1, 1]
+    assert minutes[1].at - minutes[0].at == 2 * MINUTE
+
+
+def test_how_long_runs_waited_and_took_is_known_within_bounds(store, worker, clock):
+    enqueue_one(store)
+    clock.advance(seconds=3)
+    held = claim_one(store)
+
+    store.apply([success(held)._replace(elapsed=20_000)])
+
+    (ends,) = store.count_ends_of_tasks(0)
+    assert (ends.took, ends.elapsed) == (25, 20_000)
+    assert ends.waited in {2500, 5000}
+    assert ends.delay >= 2_900_000
+
+
+def test_a_search_looks_among_so_many_runs_and_says_how_far_it_came(store):
+    ids = enqueue_many(store, 4, task=OTHER_TASK) + enqueue_many(store, 3)
+    which = RunFilter(task=OTHER_TASK, scan=5, limit=10)
+
+    assert [run.id for run in store.list_runs(which)] == ids[3:1:-1]
+    assert store.reach_of(which) == ids[2]
+    assert store.reach_of(which._replace(before=ids[2])) is None
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        RunFilter(queue="nobody", scan=2),
+        RunFilter(states=("queued",), queue="nobody", scan=2),
+        RunFilter(tag=("color", "red"), queue="nobody", scan=2),
+    ],
+    ids=["all", "live", "tagged"],
+)
+def test_a_search_ends_where_all_beyond_are_too_old(store, which):
+    ids = enqueue_many(store, 5, tags='{"color": "red"}')
+    (newest,) = store.list_runs(RunFilter(limit=1))
+
+    soon, later = (newest.created_at + wait * SECOND for wait in (30, 90))
+
+    assert store.reach_of(which) == ids[3]
+    assert store.reach_of(which._replace(since=soon)) == ids[3], "clocks may differ"
+    assert store.reach_of(which._replace(since=later)) is None
+
+
+def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
+    waiting = enqueue_one(store, delay_seconds=600)
+    for _ in range(3):
+        enqueue_and_succeed(store)
+
+    found = store.list_runs(RunFilter(states=("queued",), scan=2))
+
+    assert [run.id for run in found] == [waiting]
+
+
+def test_dead_letters_are_looked_for_among_so_many_and_others_do_not_count(store, worker):
+    ids = [enqueue_and_fail(store) for _ in range(4)]
+    enqueue_and_succeed(store)
+    which = RunFilter(states=("failed",), queue="nobody", scan=3)
+
+    assert store.list_runs(which) == []
+    assert store.reach_of(which) == ids[1]
+    assert store.reach_of(which._replace(before=ids[1])) is None
+    found = store.list_runs(which._replace(queue=None, limit=2))
+    assert [run.id for run in found] == ids[:1:-1]
+
+
+def test_groups_of_dead_letters_are_all_found(store, worker):
+    for task in (TASK, OTHER_TASK):
+        for print_ in ("one", "two", ""):
+            enqueue_one(store, task=task)
+            error = ErrorText("ValueError", "boom", "Traceback", print_)
+            fail(store, claim_one(store), error)
+
+    groups = store.list_dead_groups(RunFilter())
+
+    for group in groups:
+        which = RunFilter(("failed",), group.task, fingerprint=group.fingerprint)
+        assert [run.id for run in store.list_runs(which)] == [group.sample_id]
+    assert sorted((group.task, group.fingerprint) for group in groups) == sorted(
+        (task, print_) for task in (TASK, OTHER_TASK) for print_ in ("", "one", "two")
+    )
+
+
+def test_acts_are_listed_page_by_page(store):
+    runs = enqueue_many(store, 3)
+    for run in runs:
+        cancel(store, run)
+
+    first = store.list_audit_entries(None, 2)
+    rest = store.list_audit_entries(None, 2, first[-1].number)
+
+    assert [act.subject for act in first + rest] == runs[::-1]
+
+
+def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
+    run = enqueue_and_fail(store)
+
+    store.apply([RetryRun(run, ACTOR, from_step="second")])
+
+    assert store.list_audit_entries(run, 1)[0].act == "redrive from step second"
+
+
+def test_an_attempt_that_is_followed_by_another_is_counted_as_a_retry(store, worker, clock):
+    held = enqueue_and_claim(store)
+    retry_now(store, held)
+    held = claim_one(store)
+    clock.advance(seconds=2)
+    retry_now(store, held)
+
+    assert counted(store) == {}
+    assert sum(row.runs for row in store.count_retries_of_tasks(0)) == 2
+    assert {(row.task, row.state) for row in store.count_retries_of_tasks(0)} == {(TASK, "retried")}
+    assert sum(row.runs for row in store.count_retries(0, MINUTE)) == 2
+    clock.advance(seconds=61)
+    store.apply([RollUpCounts(100)])
+    assert sum(row.runs for row in store.count_retries_of_tasks(0)) == 2
+
+
+def test_a_hand_back_and_a_sleep_are_no_retries(store, worker):
+    held = enqueue_and_claim(store)
+    sleep = Requeue(0.0, held.attempt, held.retries_used, held.crashes, held.lane)
+    settle(store, settle_op(held, "suspended", sleep))
+    hand_back(store, claim_one(store))
+
+    assert store.count_retries_of_tasks(0) == []
+
+
+def test_a_run_lasts_from_its_first_start_to_its_end(store, worker, clock):
+    held = enqueue_and_claim(store)
+    clock.advance(seconds=1)
+    settle(store, another_try(held)._replace(elapsed=1 * SECOND))
+    clock.advance(seconds=10)
+    held = claim_one(store)
+    clock.advance(seconds=1)
+
+    settle(store, success(held)._replace(elapsed=1 * SECOND))
+
+    (ends,) = store.count_ends_of_tasks(0)
+    assert ends.elapsed == 1 * SECOND
+    assert 12 * SECOND <= ends.lasted < 13 * SECOND
+    assert ends.took == 30_000
+    store.apply([RetryRun(held.run_id, ACTOR)])
+    tick(store)
+    again = claim_one(store)
+    settle(store, success(again)._replace(elapsed=1 * SECOND))
+    last = min(store.count_ends_of_tasks(0), key=lambda row: row.took)
+    assert last.lasted == 1 * SECOND, "another generation starts again"

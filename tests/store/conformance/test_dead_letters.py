@@ -1,0 +1,314 @@
+"""Dead letters of other engines: kept whole, sent again by one at a time, ended once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from duly.core.record import DeadLetterGroup
+from duly.errors import BadOption, LetterNotFound, PayloadError
+from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
+from duly.limits import DEAD_LETTER_LEASE_SECONDS, DEAD_LETTER_RETRY_FAILURES
+from duly.store.guard_ops import DeadLetterRecord, EndDeadLetter, PutDeadLetter
+from duly.store.protocol import DeadLetterFilter
+from tests.store.conformance.verbs import SECOND
+
+pytestmark = pytest.mark.redis
+
+TTL = 3600 * SECOND
+
+
+def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) -> bool:
+    op = PutDeadLetter(
+        letter_id, "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
+        "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', ttl, "eu", "shop", "f1",
+    )  # fmt: skip
+    return store.apply([op._replace(**changes)])[0]
+
+
+class TestKeeping:
+    """What is on record."""
+
+    def test_a_letter_is_kept_once_with_all_it_says(self, store, clock):
+        now = clock.now()
+
+        assert put(store, "1")
+        assert not put(store, "1", task="another")
+
+        assert store.list_dead_letters(DeadLetterFilter()) == [
+            DeadLetterRecord(
+                "1", "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
+                "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', "open", now, None,
+                None, "eu", "shop", "f1", None,
+            )
+        ]  # fmt: skip
+
+    def test_letters_are_found_by_what_they_say_newest_first(self, store, clock):
+        put(store, "1")
+        clock.advance(10)
+        since = clock.now()
+        put(store, "2", task="shop.mail", cause="permanent", fingerprint="f2")
+        put(store, "3", engine="rq", namespace="us")
+
+        def ids(**which: Any) -> list[str]:
+            return [letter.id for letter in store.list_dead_letters(DeadLetterFilter(**which))]
+
+        assert ids() == ["3", "2", "1"]
+        assert ids(id="2") == ["2"]
+        assert ids(task="shop.charge") == ["3", "1"]
+        assert ids(cause="permanent") == ["2"]
+        assert ids(engine="celery") == ["2", "1"]
+        assert ids(namespace="us") == ["3"]
+        assert ids(fingerprint="f2") == ["2"]
+        assert ids(since=since) == ["3", "2"]
+        assert ids(before="3", limit=1) == ["2"]
+
+    def test_letters_of_one_error_are_a_group_the_largest_first(self, store, clock):
+        first_at = clock.now()
+        put(store, "1")
+        clock.advance(10)
+        last_at = clock.now()
+        put(store, "2")
+        put(store, "3", fingerprint="f2")
+        put(store, "4", namespace="us")
+        store.apply([EndDeadLetter("3", "discarded", "ann")])
+        put(store, "5", engine="rq")
+
+        groups = store.list_dead_letter_groups(DeadLetterFilter(namespace="eu"))
+
+        whole = ("shop.charge", "f1", 2, "ValueError: no", first_at, last_at, "2", "celery")
+        assert groups == [
+            DeadLetterGroup(*whole),
+            DeadLetterGroup("shop.charge", "f1", 1, "ValueError: no", last_at, last_at, "5", "rq"),
+        ]
+        assert (
+            store.list_dead_letter_groups(DeadLetterFilter(task="shop.charge", limit=1))[0].count
+            == 3
+        )
+        assert (
+            store.list_dead_letter_groups(DeadLetterFilter(since=last_at, engine="celery"))[0].count
+            == 2
+        )
+
+    def test_a_letter_is_ended_once_by_somebody_for_a_reason(self, store, clock):
+        put(store, "1")
+
+        assert store.apply([EndDeadLetter("1", "replayed", "ann", "fixed")]) == [True]
+        assert store.apply([EndDeadLetter("1", "discarded", "bob")]) == [False]
+        assert store.apply([EndDeadLetter("2", "discarded", "bob")]) == [False]
+
+        assert store.list_dead_letters(DeadLetterFilter()) == []
+        (ended,) = store.list_dead_letters(DeadLetterFilter(state="replayed"))
+        assert (ended.actor, ended.reason, ended.ended_at) == ("ann", "fixed", clock.now())
+
+    def test_old_letters_go_when_new_ones_come(self, store, clock):
+        put(store, "1", ttl=SECOND)
+        put(store, "2", ttl=None)
+        clock.advance(86_400 * 365)
+
+        put(store, "3")
+
+        assert [letter.id for letter in store.list_dead_letters(DeadLetterFilter())] == ["3", "2"]
+
+
+class Died(BaseException):
+    """Stands for a process that was killed: nothing of what should follow is done."""
+
+
+class Engine:
+    """An engine that takes messages, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.refuses: dict[str, Exception] = {}
+
+    def send(self, letter: DeadLetterRecord) -> None:
+        if letter.id in self.refuses:
+            raise self.refuses[letter.id]
+        self.sent.append(letter.id)
+
+
+@pytest.fixture
+def engine():
+    """The engine that the letters of these tests came from."""
+    return Engine()
+
+
+@pytest.fixture
+def letters(store, engine):
+    """The letters of a guard that knows one application."""
+    return opened(store, engine)
+
+
+def opened(store, engine, namespace=""):
+    letters = GuardDeadLetters(lambda: store, namespace)
+    letters.send_with("celery", engine.send, application="shop")
+    return letters
+
+
+def write(letters, **changes):
+    draft = DeadLetterDraft(
+        "celery", "shop.charge", "[[42],{}]", "permanent", "no", application="shop"
+    )
+    return letters.put(draft._replace(**changes))
+
+
+class TestReplaying:
+    """Giving letters to their engine again."""
+
+    def test_a_letter_is_sent_and_ended_with_who_and_why(self, letters, engine):
+        letter = write(letters)
+
+        assert letters.replay(letter, actor="ann", reason="fixed") == (1, 0, ())
+        assert letters.replay(letter) == (0, 1, ())
+
+        assert engine.sent == [letter]
+        ended = letters.get(letter)
+        assert (ended.state, ended.actor, ended.reason) == ("replayed", "ann", "fixed")
+
+    def test_of_many_who_replay_a_letter_one_sends_it(self, store, engine):
+        begun = threading.Barrier(8)
+        letter = write(opened(store, engine))
+
+        def replay(_: int) -> Any:
+            letters = opened(store, engine)
+            begun.wait(20)
+            return letters.replay(which=DeadLetterFilter())
+
+        with ThreadPoolExecutor(8) as pool:
+            ended = list(pool.map(replay, range(8)))
+
+        assert engine.sent == [letter]
+        assert sum(each.done for each in ended) == 1
+
+    def test_a_letter_is_neither_sent_nor_discarded_while_somebody_sends_it(self, letters, store):
+        other = opened(store, Engine())
+        seen = []
+
+        def meanwhile(letter: DeadLetterRecord) -> None:
+            seen.append((other.replay(letter.id), other.discard(letter.id)))
+
+        letters.send_with("celery", meanwhile, application="slow")
+        other.send_with("celery", meanwhile, application="slow")
+        letter = write(letters, application="slow")
+
+        assert letters.replay(letter).done == 1
+        assert seen == [((0, 1, ()), (0, 1, ()))]
+
+    def test_one_that_is_not_taken_is_given_back_at_once(self, letters, engine):
+        letter = write(letters)
+        engine.refuses[letter] = ConnectionError("the broker is away")
+
+        with pytest.raises(LetterNotSent, match="ConnectionError: the broker is away") as caught:
+            letters.replay(letter)
+        engine.refuses.clear()
+
+        assert [each.letter_id for each in caught.value.ended.unsent] == [letter]
+        assert letters.replay(letter).done == 1
+
+    def test_one_whose_sender_died_is_given_back_when_a_minute_is_over(
+        self, letters, store, clock, engine
+    ):
+        letter = write(letters)
+        is_dead = threading.Event()
+
+        def killed(_letter: DeadLetterRecord) -> None:
+            is_dead.set()
+            raise Died
+
+        def ledger() -> Any:
+            if is_dead.is_set():
+                raise Died
+            return store
+
+        other = GuardDeadLetters(ledger, "")
+        other.send_with("celery", killed, application="shop")
+        with pytest.raises(Died):
+            other.replay(letter)
+
+        assert letters.replay(letter) == (0, 1, ()), "it may still be at it"
+        clock.advance(DEAD_LETTER_LEASE_SECONDS)
+
+        assert letters.replay(letter) == (1, 0, ())
+        assert engine.sent == [letter]
+
+    def test_one_that_cannot_be_sent_does_not_keep_the_others(self, letters, engine):
+        written = [write(letters) for _ in range(3)]
+        engine.refuses[written[1]] = PayloadError("$", "it is damaged")
+
+        ended = letters.replay(which=DeadLetterFilter())
+
+        assert (ended.done, ended.skipped) == (2, 0)
+        ((letter_id, engine_name, problem, elsewhere),) = ended.unsent
+        assert (letter_id, engine_name, elsewhere) == (written[1], "celery", False)
+        assert "it is damaged" in problem
+        assert [letter.id for letter in letters.list()] == [written[1]]
+
+    def test_by_id_the_others_are_sent_too_before_it_is_an_error(self, letters, engine):
+        written = [write(letters) for _ in range(3)]
+        engine.refuses[written[0]] = ValueError("no")
+
+        with pytest.raises(LetterNotSent, match="2 were sent"):
+            letters.replay(written)
+
+        assert engine.sent == written[1:]
+
+    def test_an_engine_that_takes_nothing_is_not_asked_for_ever(self, letters, engine):
+        written = [write(letters) for _ in range(DEAD_LETTER_RETRY_FAILURES + 2)]
+        engine.refuses = dict.fromkeys(written, ConnectionError("away"))
+
+        with pytest.raises(LetterNotSent) as caught:
+            letters.replay(which=DeadLetterFilter())
+
+        assert len(caught.value.ended.unsent) == DEAD_LETTER_RETRY_FAILURES
+        assert len(letters.list()) == len(written)
+
+    def test_each_is_sent_by_the_application_that_it_came_from(self, letters, engine):
+        other = Engine()
+        letters.send_with("celery", other.send, application="bank")
+        of_shop, of_bank = write(letters), write(letters, application="bank")
+        of_nobody = write(letters, application="gone")
+
+        ended = letters.replay(which=DeadLetterFilter())
+
+        assert (engine.sent, other.sent) == ([of_shop], [of_bank])
+        ((letter_id, _, problem, elsewhere),) = ended.unsent
+        assert (letter_id, elsewhere) == (of_nobody, True)
+        assert "'gone' of celery is not known here" in problem
+
+    def test_of_two_applications_with_one_name_none_is_guessed(self, letters, engine):
+        letters.send_with("celery", engine.send, application="shop")
+        letter = write(letters)
+        letters.send_with("celery", Engine().send, application="shop")
+
+        with pytest.raises(LetterNotSent, match="name of its own"):
+            letters.replay(letter)
+
+    def test_a_namespace_has_letters_of_its_own(self, store, engine):
+        ours, theirs = opened(store, engine, "eu"), opened(store, engine, "us")
+        letter = write(ours)
+
+        assert theirs.list() == []
+        assert theirs.groups(DeadLetterFilter()) == []
+        assert theirs.replay(which=DeadLetterFilter()) == (0, 0, ())
+        with pytest.raises(LetterNotFound):
+            theirs.discard(letter)
+        assert ours.get(letter).namespace == "eu"
+        assert [each.id for each in GuardDeadLetters(lambda: store).list()] == [letter]
+
+    def test_a_discard_says_who_and_why(self, letters, engine):
+        letter = write(letters)
+
+        assert letters.discard(letter, actor="ann", reason="a test") == (1, 0, ())
+        assert letters.discard(letter) == (0, 1, ())
+
+        ended = letters.get(letter)
+        assert (ended.state, ended.actor, ended.reason) == ("discarded", "ann", "a test")
+        assert engine.sent == []
+
+    def test_a_rate_and_a_reason_are_checked(self, letters):
+        with pytest.raises(BadOption, match="rate"):
+            letters.replay("1", rate=0)
+        with pytest.raises(BadOption, match="reason"):
+            letters.discard("1", reason="x" * 2_000)
