@@ -120,7 +120,7 @@ class IdempotencyPolicy:
         self._quota = Quota(guard, limit=max_kept, ttl=self._ttl)
 
     def screen(self, request: Request) -> KeyedRequest | Reply | None:
-        """Return how to guard a request, a reply to send instead, or None to let the request pass."""
+        """Return how to guard a request, a reply to send instead, or None to let it pass."""
         if request.method not in self._methods:
             return None
         value = request.headers.get(KEY_HEADER)
