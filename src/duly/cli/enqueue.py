@@ -1,4 +1,4 @@
-"""`duly enqueue`: accept one run from the shell."""
+"""`duly enqueue`: enqueues one run from the shell."""
 
 from datetime import timedelta
 from typing import Any
@@ -67,7 +67,7 @@ def command(
 
 
 def find_task(registry: Registry, name: str) -> Definition:
-    """Return a task by its name, or by the last part of it if that is enough."""
+    """Return a task by its name, or by the last part of its name if that is unique."""
     if registry.find(name) is None:
         names = {known.name for known in registry.definitions()}
         endings = sorted(known for known in names if known.partition(":")[2] == name)
