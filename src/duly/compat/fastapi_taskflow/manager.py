@@ -332,7 +332,7 @@ class TaskManager:
             raise
 
     async def shutdown(self) -> None:
-        """Stop claiming, wait for running tasks during the grace, and leave the rest."""
+        """Stop claiming, wait for the grace period, and leave the rest to the next start."""
         if self._starts:
             self._starts.pop()
         if self._stack is not None and not self._starts:

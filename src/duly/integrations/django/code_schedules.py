@@ -47,7 +47,7 @@ class ScheduleEntry:
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
     queue_name: str | None = None
-    """If this is None, the task's own value is used. So it is for the next two fields."""
+    """None uses the task's own value. The same applies to the next two fields."""
     priority: int | None = None
     backend: str | None = None
     rules: ScheduleOptions = field(default_factory=ScheduleOptions)
