@@ -28,7 +28,7 @@ LOSSES = CRASH_LIMIT + 5
 crash limit there, and a few that had ended and only lacked a record, which are charged to no run."""
 MISSED, EXTRA = "I15 missed instant", "I15 extra firing"
 LIVE_OVERLAP_SECONDS = 0.005
-"""How long a body may outlive its claim: the precision of comparing the times of two processes."""
+"""How long a body may outlive its claim: the precision of comparing two processes' times."""
 
 
 class Violation(NamedTuple):
