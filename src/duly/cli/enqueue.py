@@ -44,7 +44,7 @@ def command(
     tags: tuple[tuple[str, str], ...],
     wait: bool,
     timeout: timedelta | None,
-    **options: Any,  # noqa: ANN401 - the options of Task.using, one by one
+    **options: Any,  # noqa: ANN401 - the options of Task.using
 ) -> None:
     """Enqueue one run of TASK and print its id.
 

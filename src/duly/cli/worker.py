@@ -43,7 +43,7 @@ def command(
     drain: bool,
     max_tasks: int | None,
     silent: bool,
-    **options: Any,  # noqa: ANN401 - settings, by their names
+    **options: Any,  # noqa: ANN401 - settings by name
 ) -> None:
     """Run the tasks of APP (module:attribute) until SIGTERM or Ctrl-C.
 

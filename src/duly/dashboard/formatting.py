@@ -10,7 +10,7 @@ from duly.limits import COUNT_CAP, DEAD_COUNT_CAP
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SECOND = 1_000_000
 _FINE_SECONDS = 10
-NONE = "–"  # noqa: RUF001 - a dash, as print has it
+NONE = "–"  # noqa: RUF001 - a typographic dash
 
 
 def iso(microseconds: int) -> str:
@@ -56,7 +56,7 @@ def length(microseconds: float | None) -> str:
     whole = int(seconds)
     parts: list[str] = []
     for unit, name in _UNITS:
-        if whole >= unit and len(parts) < 2:  # noqa: PLR2004 - two units tell enough
+        if whole >= unit and len(parts) < 2:  # noqa: PLR2004 - two units are enough
             parts.append(f"{whole // unit} {name}")
             whole %= unit
     return " ".join(parts)
@@ -90,7 +90,7 @@ def percent(part: float, whole: float) -> str:
     if not whole:
         return NONE
     share = 100 * part / whole
-    if 0 < share < 0.1:  # noqa: PLR2004 - the least that is told
+    if 0 < share < 0.1:  # noqa: PLR2004 - the least share shown
         return "< 0.1 %"
     return f"{share:.3g} %" if share < 10 else f"{share:.0f} %"  # noqa: PLR2004
 

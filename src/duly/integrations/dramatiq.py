@@ -143,7 +143,7 @@ class IdempotentMiddleware(Middleware):
                     raise
                 return once.claim.result  # The limit came too late: the message had been completed.
 
-        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)  # type: ignore[attr-defined] # as the guard's own
+        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)  # type: ignore[attr-defined] # like the guard's own
         return run
 
 

@@ -81,7 +81,7 @@ def is_in_a_request() -> bool:
     """
     if threading.current_thread().name.startswith("AnyIO"):
         return True
-    frame = sys._getframe()  # noqa: SLF001 - there is no other way to know who awaits this
+    frame = sys._getframe()  # noqa: SLF001 - the only way to find the caller
     while (caller := frame.f_back) is not None:
         frame = caller
         if frame.f_globals.get("__name__", "").startswith("starlette."):

@@ -25,7 +25,7 @@ from duly.prove.history import (
 
 LOSSES = CRASH_LIMIT + 5
 """The most attempts that one run may lose: one uncharged before it gets its own child process, the
-crash limit there, and a few that had ended and only lacked a record, which are charged to no run."""
+crash limit there, and a few that had ended without a record, which are charged to no run."""
 MISSED, EXTRA = "I15 missed instant", "I15 extra firing"
 LIVE_OVERLAP_SECONDS = 0.005
 """How long a body may outlive its claim: the precision of comparing two processes' times."""

@@ -130,6 +130,6 @@ class Database:
             section.rollback()
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a column of whatever type
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a column of any type
     """Return UUIDs as text, as SQLite stores them."""
     return value if value is None or isinstance(value, int | float | str) else str(value)

@@ -169,7 +169,7 @@ def _commit() -> str | None:
         return None
     here = Path(__file__).parent
     answers = [
-        subprocess.run(  # noqa: S603 - git, asked for what it knows
+        subprocess.run(  # noqa: S603 - git with fixed arguments
             [git, *words], cwd=here, check=False, capture_output=True, text=True
         )
         for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "../.."])

@@ -114,7 +114,7 @@ class Feeder:
                 if monotonic() - self._snapshot_at > _SNAPSHOT_SECONDS:
                     self._snapshot_at = monotonic()
                     self._take_snapshot()
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in `stop`
             self._error = error
 
     def _take_snapshot(self) -> None:

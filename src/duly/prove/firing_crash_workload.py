@@ -34,7 +34,7 @@ class _FiringCrashStore:
         self._store = store
         self._plan = None if plan is None else Path(plan)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:

@@ -153,7 +153,7 @@ def _fork(order: CrashOrder, watch: Callable[[StatementHook], None]) -> CrashOut
         try:
             die_with_parent(server)
             _run_order(order, watch, writer)
-        except BaseException:  # noqa: BLE001 - told, and by the status too
+        except BaseException:  # noqa: BLE001 - printed, and reported by the status
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

@@ -49,7 +49,7 @@ class _FreezingStore:
         self._store = store
         self._flag = flag
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
@@ -69,7 +69,7 @@ class _FreezingTaskTransaction:
         self._section = section
         self._flag = flag
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the section has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._section, name)
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:

@@ -302,7 +302,7 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
         if isinstance(status, str):
             sys.stderr.write(f"{status}\n")
             status = 1
-    except BaseException:  # noqa: BLE001 - told, and by the status too
+    except BaseException:  # noqa: BLE001 - printed, and reported by the status
         traceback.print_exc()
     exit_now(status or 0)
 

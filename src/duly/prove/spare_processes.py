@@ -68,7 +68,7 @@ class SpareProcesses:
             for channel in (ours, *(waiting.channel for waiting in self._waiting)):
                 channel.close()
             _wait_and_work(theirs)
-        except BaseException:  # noqa: BLE001 - told, and by the status too
+        except BaseException:  # noqa: BLE001 - printed, and reported by the status
             traceback.print_exc()
         os._exit(1)
 

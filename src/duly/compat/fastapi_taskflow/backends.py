@@ -45,14 +45,14 @@ class PostgresBackend(SnapshotBackend):
 class RedisBackend(SnapshotBackend):
     """Refused: writes that Redis acknowledges may be lost in a crash."""
 
-    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - whatever was given
+    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - any arguments
         _refuse("Redis")
 
 
 class MySQLBackend(SnapshotBackend):
     """Refused: duly does not support MySQL."""
 
-    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - whatever was given
+    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - any arguments
         _refuse("MySQL")
 
 

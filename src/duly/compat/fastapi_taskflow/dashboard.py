@@ -24,7 +24,7 @@ def add_dashboard(
     path returns an explanation.
     """
     try:
-        from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
+        from duly.dashboard import dashboard  # noqa: PLC0415 - from an extra
     except ImportError as error:
         missing = HTTPException(404, str(error))
         app.add_api_route(path, partial(_refuse, missing), include_in_schema=False)

@@ -16,7 +16,7 @@ from duly.errors import BadOption, PayloadError
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-_TOKEN = "$encrypted"  # noqa: S105 - the mark of a token, none itself
+_TOKEN = "$encrypted"  # noqa: S105 - marks a token, is not one
 
 
 def fernet_of(key: str | bytes) -> "Fernet":
@@ -25,7 +25,7 @@ def fernet_of(key: str | bytes) -> "Fernet":
     Raise BadOption if the key is invalid or no package is installed.
     """
     try:
-        from cryptography.fernet import Fernet  # noqa: PLC0415 - of an extra
+        from cryptography.fernet import Fernet  # noqa: PLC0415 - from an extra
     except ImportError as error:
         raise BadOption(
             "encrypt_args_key needs the package cryptography: pip install 'duly[crypto]'"
@@ -106,7 +106,7 @@ class EncryptedCodec:
         return self._opened("what a step returned", text)
 
     def _opened(self, what: str, text: str) -> str:
-        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - of an extra
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - from an extra
 
         token = token_of(text)
         if token is None:

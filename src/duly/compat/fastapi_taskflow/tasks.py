@@ -26,7 +26,7 @@ class ManagedBackgroundTasks(BackgroundTasks):
             # Starlette runs other functions that the endpoint adds there, as usual.
             self.tasks = background_tasks.tasks
 
-    def add_task(  # type: ignore[override]  # says which task it is
+    def add_task(  # type: ignore[override]  # returns the task's id
         self,
         func: Callable[..., Any],
         *args: Any,  # noqa: ANN401 - those of the task

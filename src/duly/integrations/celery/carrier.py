@@ -101,7 +101,7 @@ class CeleryCarrier:
                 )
 
     def _on_process_start(self, **_: object) -> None:
-        if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - its only way
+        if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - no public way
             # This process belongs to a pool, or it is a worker without a pool.
             self._carrying.start(concurrency=1)
 

@@ -357,7 +357,7 @@ class IdempotentTask(celery.Task):
         try:
             with _mark_resend():
                 again.apply_async()
-        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+        except Exception as error:  # noqa: BLE001 - any error of the broker's client
             # The broker keeps the message and delivers it again.
             return Reject(error, requeue=True)
         return Retry(exc=why, when=countdown, sig=again)

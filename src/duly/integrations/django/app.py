@@ -257,5 +257,5 @@ def scheduler_app() -> DjangoDuly:
     """Return the application that fires tasks of other backends."""
     database = getattr(settings, "DULY_DATABASE", "default")
     found = app_for("duly.scheduler", {"database": database})
-    assert isinstance(found, DjangoDuly)  # noqa: S101 - it lies in a database of Django's
+    assert isinstance(found, DjangoDuly)  # noqa: S101 - it uses a Django database
     return found

@@ -192,7 +192,7 @@ class DulyBackend(BaseTaskBackend):
     def _send_finished_on_thread(self, run_id: str, raised: Exception | None) -> None:
         try:
             self._send_finished(run_id, raised)
-        except Exception as error:  # noqa: BLE001 - a receiver's own; nobody else would tell of it
+        except Exception as error:  # noqa: BLE001 - any error of a receiver, reported only here
             self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
         finally:
             close_old_connections()
@@ -206,12 +206,12 @@ class DulyBackend(BaseTaskBackend):
         try:
             # Django's own receiver logs the exception that is being handled.
             raise exception_for(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
-        except Exception:  # noqa: BLE001 - the body's own
+        except Exception:  # noqa: BLE001 - the task's own
             task_finished.send(type(self), task_result=result)
 
     def check(self, **_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
         """Return the errors in the backend's settings."""
-        from duly.integrations.django.checks import check_backend  # noqa: PLC0415 - when asked for
+        from duly.integrations.django.checks import check_backend  # noqa: PLC0415 - only when needed
 
         return check_backend(self)
 

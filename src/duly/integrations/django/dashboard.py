@@ -70,7 +70,7 @@ class _DashboardView:
         return set(connections)
 
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
-        from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
+        from duly.dashboard import dashboard  # noqa: PLC0415 - from an extra
 
         self._make: Callable[[Duly], Any] = partial(dashboard, auth=_auth_hook, **options)
         self._backend = backend
@@ -123,7 +123,7 @@ async def _auth_hook(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlet
 
 
 def _viewer(request: HttpRequest) -> "Viewer | None":
-    from duly.dashboard import Viewer  # noqa: PLC0415 - of an extra
+    from duly.dashboard import Viewer  # noqa: PLC0415 - from an extra
 
     user = request.user
     # A user who may change something may also view it, as in Django's admin.
@@ -293,7 +293,7 @@ class _LoopThread:
         thread = threading.Thread(target=self._loop.run_forever, name="duly-dashboard", daemon=True)
         thread.start()
 
-    def start_task(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine, and the future of its end
+    def start_task(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine and its future
         """Start a coroutine on the loop, and return the future of its result."""
         return asyncio.run_coroutine_threadsafe(what, self._loop)
 

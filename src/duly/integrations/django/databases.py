@@ -119,7 +119,7 @@ def is_testing() -> bool:
     """Return whether a Django test runner has set up this process."""
     # Looked up in sys.modules, since an import would load all of Django's test support.
     utils: Any = sys.modules.get("django.test.utils")
-    return utils is not None and hasattr(utils._TestState, "saved_data")  # noqa: SLF001 - no other
+    return utils is not None and hasattr(utils._TestState, "saved_data")  # noqa: SLF001 - no public way
 
 
 def transaction_limit_seconds(alias: str) -> float:

@@ -134,7 +134,7 @@ class DjangoCarrier:
             for message in messages:
                 try:
                     self._enqueue(message)
-                except Exception as error:  # noqa: BLE001 - of one backend, that others know nothing of
+                except Exception as error:  # noqa: BLE001 - must not affect other backends
                     failed[message.run_id] = error
         finally:
             close_stale_connections()
@@ -166,7 +166,7 @@ def _run_attempt(
     """Run one attempt to its end if it can still be claimed, and return its result."""
     run_id, has_claim, claim_number = execution.partition(":")
     if not has_claim:
-        from duly.integrations.django.cutover import adopt  # noqa: PLC0415 - needs this
+        from duly.integrations.django.cutover import adopt  # noqa: PLC0415 - it imports this module
 
         # django-periodic-tasks left this message in the queue, so its run has not started here.
         adopted, claim_number = adopt(execution, args, kwargs), "0"
@@ -219,7 +219,7 @@ def _register_task(app: Duly, function: Callable[..., Any], name: str) -> None:
     """Register the task of an execution. Perhaps no code schedules it on this backend."""
     path, _, backend = name.rpartition("@")
     if app.registry.find(name) is None and path == f"{function.__module__}.{function.__qualname__}":
-        from duly.integrations.django.code_schedules import register_task  # noqa: PLC0415 - needs this
+        from duly.integrations.django.code_schedules import register_task  # noqa: PLC0415 - it imports this module
 
         task = getattr(sys.modules[function.__module__], function.__qualname__)
         register_task(task.using(backend=backend))

@@ -31,8 +31,8 @@ class RunIdField(models.UUIDField):
     def get_db_prep_value(
         self,
         value: Any,  # noqa: ANN401 - Django's
-        connection: Any,  # noqa: ANN401, ARG002 - Django names it
-        prepared: bool = False,  # noqa: FBT001, FBT002 - Django gives it by its place, too
+        connection: Any,  # noqa: ANN401, ARG002 - Django's name
+        prepared: bool = False,  # noqa: FBT001, FBT002 - Django also passes it by position
     ) -> Any:  # noqa: ANN401 - Django's
         """Return a value that both databases can compare with their column."""
         found = value if prepared else self.to_python(value)

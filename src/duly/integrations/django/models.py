@@ -63,7 +63,7 @@ class Run(_ReadOnlyModel):
     task = models.TextField()
     queue = models.TextField()
     state = models.TextField(choices=_STATES)
-    cause = models.TextField(null=True)  # noqa: DJ001 - as the view has it
+    cause = models.TextField(null=True)  # noqa: DJ001 - as in the view
     priority = models.IntegerField()
     generation = models.IntegerField()
     attempt = models.IntegerField()
@@ -174,7 +174,7 @@ class Schedule(_ReadOnlyModel):
     state = models.TextField(
         choices=[(state, state) for state in ("active", "paused", "ended", "removed")]
     )
-    reason = models.TextField(null=True)  # noqa: DJ001 - as the table has it
+    reason = models.TextField(null=True)  # noqa: DJ001 - as in the table
     source = models.TextField(choices=[("code", "code"), ("runtime", "database")])
     place = models.TextField("defined by")
     next_at = InstantField(null=True)

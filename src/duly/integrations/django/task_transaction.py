@@ -200,7 +200,7 @@ class DjangoTaskTransaction:
             raise too_long
 
     def _stop_timer(self, *, has_struck: bool) -> None:
-        assert self._timer is not None  # noqa: S101 - it began with the transaction
+        assert self._timer is not None  # noqa: S101 - it starts with the transaction
         self._timer.cancel()
         if has_struck:
             # Otherwise the timer could roll back the next transaction on this connection.

@@ -223,5 +223,5 @@ def _request(scope: Scope) -> Request:
     )
 
 
-def _texts(headers: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - pairs of bytes, as ASGI has them
+def _texts(headers: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - pairs of bytes
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]

@@ -193,7 +193,7 @@ class _WsgiExchange:
             self._policy.release(self._entry)
 
 
-def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives
+def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - any stream
     body = bytearray()
     while size > 0 and (part := stream.read(size)):
         body += part
