@@ -40,7 +40,7 @@ class Filters(NamedTuple):
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
 
     def engine_letters(self, clock: TimeSource) -> DeadLetterFilter | None:
-        """Return the filter for letters of other engines, or None if only runs can match."""
+        """Return the filter for dead letters of other engines, or None if only runs can match."""
         if self._is_about_runs:
             return None
         for what in ("task", "engine", "fingerprint"):

@@ -14,7 +14,7 @@ from duly.store.protocol import DeadLetterFilter
 
 
 class DeadLetterSelection:
-    """The selected dead letters: runs of `app`, by `run_ids` or by `which`, and engine letters."""
+    """The selected dead letters: runs of `app`, by `run_ids` or `which`, and those of engines."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class DeadLetterSelection:
         return letters + sum(state in DEAD for state in states.values())
 
     def print_skipped(self) -> None:
-        """Print which engine letters cannot be part of the action."""
+        """Print which engine dead letters cannot be part of the action."""
         if self._is_retry:
             self.engine_letters.print_skipped()
 
@@ -77,9 +77,9 @@ class DeadLetterSelection:
         return self._source.no_match(self._filters.task)
 
     def _split_ids(self) -> tuple[list[str], list[DeadLetterRecord]]:
-        """Return the ids of runs, and the engine letters with the other ids.
+        """Return the ids of runs, and the engine dead letters with the other ids.
 
-        Raise for an unknown id.
+        Raise an error for an unknown id.
         """
         app = self.app
         runs = {} if app is None else app.store.get_states(self._ids)

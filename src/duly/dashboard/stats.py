@@ -111,7 +111,7 @@ class HealthInputs(NamedTuple):
     workers: Sequence[WorkerRecord]
     queues: Sequence[QueueRecord]
     ends: Sequence[FinishedRunsByTime]
-    """Of the last hour."""
+    """The runs that ended in the last hour."""
     oldest_due_at: int | None
     schedules: Sequence[ScheduleRecord]
     oldest_transaction: OpenTransaction | None = None

@@ -260,6 +260,6 @@ def _add_raised(one: _AttemptSpan, attempt: AttemptRecord) -> None:
 
 
 def _begun_with_steps(one: _AttemptSpan) -> _AttemptSpan:
-    # The start of an attempt is derived from the write of its claim, slightly late.
+    # The start of an attempt is derived from the time its end was written, slightly late.
     begin = min([one.span.begin, *(span.begin for span in one.steps)])
     return one._replace(span=one.span._replace(begin=begin))

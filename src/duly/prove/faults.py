@@ -23,11 +23,11 @@ _ALL_SHARE = 0.5
 _BETWEEN_SECONDS = 0.05
 EMBEDDED = "embedded"
 FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer", EMBEDDED)
-"""The processes to freeze. It is one worker, only the supervisor, or a whole tree.
+"""The processes that freeze: one worker, only the supervisor ("keeper"), or a whole tree.
 
-A whole tree is frozen at a random moment, or with a worker right before it settles, inside a
-transactional commit, or inside a claim. It can also be a program with an embedded worker right
-before it settles. Half of the time, a whole tree includes the watchdog, which kills workers whose
+A whole tree freezes at a random moment ("both"), or with a worker right before it settles, inside a
+transactional commit, or inside a claim. "embedded" is a program with a worker in it, right before
+it settles. Half of the time, a whole tree includes the watchdog, which kills workers whose
 supervisor is frozen or gone.
 """
 

@@ -254,7 +254,7 @@ class TaskManager:
         """Raise BadOption: a task with a priority is added like any other."""
         raise BadOption("a task with a priority is added by add_task(func, …, priority=…)")
 
-    # -- looking --
+    # -- reading --
 
     def queue_stats(self) -> list[dict[str, Any]]:
         """Return statistics of the named queues. Only the newest finished runs are counted."""
@@ -277,7 +277,7 @@ class TaskManager:
         """Return the newest tasks of all processes."""
         return await self.threads.run(self.store.list)
 
-    # -- living --
+    # -- lifespan --
 
     def init_app(self, app: FastAPI) -> None:
         """Start and stop with an application, in addition to its own lifespan."""

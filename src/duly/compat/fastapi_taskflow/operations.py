@@ -61,7 +61,7 @@ class TaskOperations:
         self._tasks = manager.store
         self._shows_arguments = shows_arguments
 
-    # -- looking --
+    # -- reading --
 
     def get(self, task_id: str) -> dict[str, Any]:
         """Return one task."""
@@ -142,7 +142,7 @@ class TaskOperations:
             for act in self._duly.store.list_audit_entries(None, limit)
         ]
 
-    # -- acting --
+    # -- actions --
 
     def cancel(self, task_id: str, actor: object) -> dict[str, Any]:
         """Cancel a waiting task, or ask a running one to stop."""

@@ -71,7 +71,7 @@ class TaskRecord:
     func_name: str
     status: TaskStatus
     args: tuple[Any, ...] = field(default=(), repr=False)
-    """The positional-only arguments. Empty if they are encrypted or their task is unknown here."""
+    """Arguments without a name. Empty if they are encrypted or their task is unknown here."""
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     """The arguments that have a name, even if they were passed by position."""
     created_at: datetime = field(default_factory=now)

@@ -118,8 +118,8 @@ CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
     FOR EACH ROW WHEN (OLD.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_revive()
 
 -- :name slot_table
--- Which runs take and release slots under a limit, written in the same transaction. A run takes a
--- slot only after its release has committed, so the order of rows never shows too many running.
+-- Which runs take and release slots under a limit, written in the same transaction. A slot is taken
+-- only after its release has committed, so the order of rows never shows too many running.
 CREATE TABLE duly_prove_slots (
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id uuid NOT NULL,

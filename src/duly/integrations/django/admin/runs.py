@@ -118,7 +118,7 @@ class RunAdmin(ReadOnlyModelAdmin):
         except ValueError:
             return queryset.filter(Q(key=search_term) | Q(task=search_term)), False
 
-    # -- what is shown --
+    # -- display --
 
     @admin.display(description="arguments")
     def call(self, run: Run) -> str:
@@ -147,7 +147,7 @@ class RunAdmin(ReadOnlyModelAdmin):
         """Show the traceback line by line."""
         return format_html("<pre>{}</pre>", run.traceback) if run.traceback else "-"
 
-    # -- what is done --
+    # -- actions --
 
     @admin.action(description="Retry selected runs that have ended", permissions=["change"])
     def retry(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's

@@ -60,7 +60,7 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
             return ()
         return ("name", "state", "reason", "source", "place", "next_at", "firings")
 
-    # -- who may do what --
+    # -- permissions --
 
     def has_change_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
         """Return False for a schedule defined in code: the next deploy would undo the change."""
@@ -72,7 +72,7 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
         is_ours = schedule is None or schedule.source == "runtime"
         return is_ours and super().has_delete_permission(request, schedule)
 
-    # -- what is shown --
+    # -- display --
 
     @admin.display
     def when(self, schedule: Schedule) -> str:
@@ -111,7 +111,7 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
             ),
         )
 
-    # -- what is done --
+    # -- actions --
 
     def save_model(self, request: HttpRequest, _obj: Any, form: ScheduleForm, change: bool) -> None:  # noqa: ANN401, FBT001
         """Store the schedule through duly, as if code had added it at run time."""
