@@ -102,8 +102,7 @@ class BulkActionExecutor:
         try:
             with limit_read_time(PAGE_SECONDS):
                 page = self._next_page(act)
-            # If this page was already processed, `advance` ignores it: the answer may have been
-            # lost.
+            # Continue even if `advance` did nothing: the answer to an earlier call may be lost.
             bulk.advance(act, page)
         except ReadTooSlow as error:
             # This is not an outage: another try would take as long.

@@ -44,12 +44,12 @@ class CarrierWorker:
         return True
 
     def start(self, concurrency: int) -> None:
-        """Start the worker, so that it renews its lease and sends queued runs to the carrier.
+        """Start the worker, so that it renews its lease and sends queued runs through the carrier.
 
-        If the store cannot be reached, a thread keeps trying. It has to: messages are sent by
-        workers like this one, so without it no message might arrive that would start the worker
-        later. `concurrency` is how many messages the engine delivers to this process at once. With
-        a lower concurrency here, a run would be claimed and then wait.
+        If the store cannot be reached, a thread keeps trying. Workers like this one send the
+        messages, so no message might ever arrive that would start this worker later.
+        `concurrency` is how many messages the engine delivers to this process at once. With a lower
+        concurrency here, a run would be claimed and then wait.
         """
         self._concurrency = concurrency
         try:

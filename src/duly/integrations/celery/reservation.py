@@ -43,7 +43,7 @@ class AlreadyQueued(DulyError):
 
 
 class Reservation:
-    """Reserves the key of one call while the call is queued. It ends when the call starts."""
+    """Reserves the key of one call while it is queued. A reservation ends when its call starts."""
 
     def __init__(self, guard: Guard, key: str, task_id: str, *, expiry: float) -> None:
         self._guard = guard

@@ -1,4 +1,4 @@
-"""Rejections by the router: errors as HTTP responses, and cross-site request forgery."""
+"""Rejections by the router: errors as HTTP responses, and protection against forged requests."""
 
 import inspect
 from collections.abc import Callable, Coroutine
