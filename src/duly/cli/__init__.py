@@ -1,4 +1,4 @@
-"""`duly`: the command line. A command's module is loaded only when that command is used."""
+"""The command line of duly. A command's module is imported only when the command is used."""
 
 import re
 import sys
@@ -38,7 +38,10 @@ _COMMANDS = {
     "doctor": "Look for what is wrong, and say what helps.",
     "demo": "See duly at work.",
 }
-"""Each is `command` in the module of its name; said here too, so that help loads none of them."""
+"""Each is `command` in the module of its name.
+
+The help is repeated here so that showing it imports no command.
+"""
 
 _WITH_PASSWORD = re.compile(
     r"\b(postgres|postgresql|rediss?)://([^/@\s]*:[^/@\s]+@|\S*[?&]password=)"
@@ -46,7 +49,7 @@ _WITH_PASSWORD = re.compile(
 
 
 class Commands(click.Group):
-    """The root: loads commands late, and words every error of duly in one place."""
+    """The root command. It imports commands late, and prints every duly error in one place."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return [name for name in _COMMANDS if find_spec(_module_of(name)) is not None]
@@ -92,7 +95,7 @@ class Commands(click.Group):
 
 
 def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
-    """Say who can read an address that was typed with its password in it."""
+    """Warn that other users can read a password in an address on the command line."""
     is_asked = not {"--json", "-q", "--quiet"}.intersection(arguments)
     if is_asked and any(map(_WITH_PASSWORD.search, arguments)):
         click.echo(
@@ -107,8 +110,8 @@ def _module_of(name: str) -> str:
 
 
 def _report_errors(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
-    """Do it; turn what goes wrong into a message on stderr and an exit status."""
-    # An option that cannot be read leaves no context behind to ask.
+    """Call a function. Convert an error to a message on stderr and an exit status."""
+    # An option that cannot be parsed leaves no context with the options.
     as_json = "--json" in arguments
     verbose = "-v" in arguments or "--verbose" in arguments
     try:
@@ -139,6 +142,6 @@ def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # What a terminal's encoding lacks is written as an escape, never a reason to stop.
+            # Characters that a terminal's encoding lacks are escaped instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
     commands()

@@ -1,4 +1,4 @@
-"""`duly audit`: proves on a live database that nothing was lost, doubled or left behind."""
+"""`duly audit`: proves on a live database that nothing was lost, duplicated or forgotten."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`duly config`: every setting, and where it came from."""
+"""`duly config`: shows every setting with its source."""
 
 from dataclasses import fields
 

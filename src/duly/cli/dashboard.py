@@ -1,4 +1,4 @@
-"""`duly dashboard`: serve the dashboard on its own."""
+"""`duly dashboard`: serves the dashboard on its own."""
 
 import ipaddress
 import re
@@ -23,18 +23,21 @@ _NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
 
 
 class DashboardAddress(NamedTuple):
-    """Where a dashboard is served, and the token that opens it, if it was made up."""
+    """The address of a dashboard, and its token if this command generated one."""
 
     address: str
     token: str | None
 
     @property
     def link(self) -> str | None:
-        """Return the link that signs a browser in; browsers send no server what follows a #."""
+        """Return the link that signs a browser in.
+
+        Browsers do not send the part after # to a server.
+        """
         return f"{self.address}login#{self.token}" if self.token else None
 
     def as_json(self, *, write: bool) -> dict[str, str | bool | None]:
-        """Return what programs read of it."""
+        """Return the address as JSON data."""
         return {"address": self.address, "token": self.token, "link": self.link, "write": write}
 
 
@@ -43,7 +46,7 @@ class ExtraMissing(DulyError):
 
 
 def missing_extra() -> str | None:
-    """Say what has to be installed before the dashboard can be served; None if nothing has."""
+    """Return what must be installed to serve the dashboard, or None if nothing is missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if not missing:
         return None
@@ -103,7 +106,7 @@ def command(
     missing = missing_extra()
     if missing is not None:
         raise ExtraMissing(missing)
-    # What serves pages is not needed to print a usage message.
+    # Imported here, since a usage message does not need the web packages.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
     from duly.dashboard.server import below, listen, serve  # noqa: PLC0415
 

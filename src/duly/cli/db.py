@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS duly_schema
 
 
 class SchemaFinding(NamedTuple):
-    """How the tables stand to this code."""
+    """Whether the tables fit this code, and what to do."""
 
     name: str
     advice: str
@@ -120,7 +120,7 @@ def sql(session: CommandSession, /, *, after: int) -> None:
     """Print the migrations as SQL, for the database that the URL names, without connecting."""
     package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
-    if after == 0:  # An empty database has no table that anybody writes to.
+    if after == 0:  # An empty database has no tables in use.
         steps = [step.for_one_transaction() for step in steps]
     if session.as_json:
         print_json({"migrations": [step._asdict() for step in steps]})
@@ -205,7 +205,7 @@ def backup(session: CommandSession, /, *, file: Path) -> None:
     store = app_of(session).store
     with bar(session, "Copying"):
         store.back_up(file.absolute())
-    # Only now, so that everything in the copy was made before.
+    # Taken after the copy, so that everything in it was written before this time.
     made_at = iso(store.now())
     if session.as_json:
         print_json({"file": str(file.absolute()), "made_at": made_at})
@@ -215,7 +215,7 @@ def backup(session: CommandSession, /, *, file: Path) -> None:
 
 
 def _retention_seconds(given: timedelta | None, usual: float) -> float:
-    """Return seconds."""
+    """Return the retention in seconds."""
     return usual if given is None else given.total_seconds()
 
 
@@ -224,7 +224,7 @@ def _shown(seconds: float) -> str:
 
 
 def schema_finding(schema: Schema, needed: int) -> SchemaFinding:
-    """Say how tables of a version stand to code of another."""
+    """Return whether tables of one version fit code of another."""
     if schema.version == 0:
         advice = "There are no tables yet; first use makes them, or `duly db migrate`."
         return SchemaFinding("empty", advice)
@@ -240,13 +240,13 @@ def schema_finding(schema: Schema, needed: int) -> SchemaFinding:
 
 
 def _script(step: SchemaMigration) -> str:
-    """Return a migration with the row that says it has run."""
+    """Return a migration's SQL with the row that records it."""
     row = f"({step.version}, {OLDEST_CODE}, '{step.name}')"
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
 
 
 def url_of(session: CommandSession) -> str:
-    """Return the address without opening it."""
+    """Return the address of the database without opening it."""
     if session.url is None and session.app_reference is not None:
         guard = celery_guard(session)
         return load_app(session.app_reference).url if guard is None else guard.url

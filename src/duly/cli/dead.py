@@ -335,7 +335,7 @@ def _groups(desk: DeadLetterSource, given: Filters, limit: int) -> list[DeadLett
 
 
 class _DeadLetterPage(NamedTuple):
-    """The newest of both kinds; their ids grow with time, so one cursor continues both."""
+    """The newest runs and engine dead letters. Ids grow with time, so one cursor continues both."""
 
     runs: list[RunRecord]
     letters: list[DeadLetterRecord]
@@ -343,7 +343,7 @@ class _DeadLetterPage(NamedTuple):
 
     @property
     def ids(self) -> list[str]:
-        """Those of the runs, then those of the letters."""
+        """The ids of the runs, then those of the engine dead letters."""
         return [*(run.id for run in self.runs), *(letter.id for letter in self.letters)]
 
 

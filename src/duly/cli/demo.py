@@ -1,4 +1,4 @@
-"""`duly demo`: orders or schedules, workers that are killed, and a table of what came of it."""
+"""`duly demo`: runs orders or schedules, kills workers, and shows a table of the results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,7 +101,7 @@ def _introduce(console: Console, orders: int) -> None:
 def _progress_display(
     console: Console, what: str, *, quiet: bool, freezes: bool = True
 ) -> Iterator[ProgressCallback]:
-    """Give what shows the progress: a bar on a terminal, lines elsewhere, or nothing."""
+    """Yield a progress callback: a bar on a terminal, lines elsewhere, or nothing."""
     if quiet:
         yield lambda _moment: None
     elif console.is_terminal:

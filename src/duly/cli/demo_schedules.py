@@ -1,4 +1,4 @@
-"""`duly demo --schedules`: what it says before, and the table of what came of it."""
+"""`duly demo --schedules`: its introduction, and its table of results."""
 
 from rich.console import Console
 
@@ -14,7 +14,7 @@ from duly.prove.schedule_demo import (
 
 
 def introduce(console: Console) -> None:
-    """Say what will happen."""
+    """Print what will happen."""
     count = sum(len(kind.when) for kind in KINDS)
     console.print(
         f"{count} schedules, most of them due every second, and {TREES} keepers with {PROCESSES} "
@@ -25,7 +25,7 @@ def introduce(console: Console) -> None:
 
 
 def show(console: Console, result: ScheduleDemoResult) -> None:
-    """Show what became of the instants."""
+    """Print what became of the due instants."""
     lines: list[CountLine[InstantCounts]] = [
         CountLine("schedules", lambda row: row.schedules),
         CountLine("due instants", lambda row: row.due),

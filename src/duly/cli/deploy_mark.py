@@ -1,4 +1,4 @@
-"""`duly deploy-mark`: say that a version goes live; charts of the dashboard show it."""
+"""`duly deploy-mark`: marks the deployment of a version for the dashboard's charts."""
 
 import click
 

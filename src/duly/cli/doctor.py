@@ -1,4 +1,4 @@
-"""`duly doctor`: what is good and what is not, each with its remedy."""
+"""`duly doctor`: prints all findings, each with its remedy."""
 
 from contextlib import closing
 

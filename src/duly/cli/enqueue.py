@@ -1,4 +1,4 @@
-"""`duly enqueue`: accept one run from the shell."""
+"""`duly enqueue`: enqueues one run from the shell."""
 
 from datetime import timedelta
 from typing import Any
@@ -44,7 +44,7 @@ def command(
     tags: tuple[tuple[str, str], ...],
     wait: bool,
     timeout: timedelta | None,
-    **options: Any,  # noqa: ANN401 - the options of Task.using, one by one
+    **options: Any,  # noqa: ANN401 - the options of Task.using
 ) -> None:
     """Enqueue one run of TASK and print its id.
 
@@ -67,7 +67,7 @@ def command(
 
 
 def find_task(registry: Registry, name: str) -> Definition:
-    """Return a task by its name, or by the last part of it if that is enough."""
+    """Return a task by its name, or by the last part of its name if that is unique."""
     if registry.find(name) is None:
         names = {known.name for known in registry.definitions()}
         endings = sorted(known for known in names if known.partition(":")[2] == name)

@@ -1,4 +1,4 @@
-"""The filters that every command on many runs takes."""
+"""The filter options of commands on many runs."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Filters(NamedTuple):
-    """The filters as given."""
+    """The filters as given on the command line."""
 
     state: tuple[str, ...] = ()
     task: str | None = None
@@ -30,17 +30,17 @@ class Filters(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether they select everything."""
+        """Whether the filters select everything."""
         return self == Filters()
 
     def resolve(self, clock: TimeSource) -> Filter:
-        """Return them as the application takes them."""
+        """Return the filters as the application's `Filter`."""
         state = list(self.state) or None
         since = instant_since(clock, self.since)
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
 
     def engine_letters(self, clock: TimeSource) -> DeadLetterFilter | None:
-        """Return which letters of other engines they select; None if they are about runs alone."""
+        """Return the filter for dead letters of other engines, or None if only runs can match."""
         if self._is_about_runs:
             return None
         for what in ("task", "engine", "fingerprint"):
@@ -54,7 +54,7 @@ class Filters(NamedTuple):
         )
 
     def check(self) -> None:
-        """Refuse what nothing can fit."""
+        """Raise a usage error for a combination that matches nothing."""
         if self.engine is not None and self._is_about_runs:
             raise click.UsageError(
                 "--engine is about letters of other engines; --state, --queue and --tag are "
@@ -67,23 +67,23 @@ class Filters(NamedTuple):
 
 
 def run_filters(function: F) -> F:
-    """Add the filters on runs."""
+    """Add the filter options for runs."""
     return _add(function, _state([state.value for state in State]), _TASK, _QUEUE, _TAG, _SINCE)
 
 
 def dead_filters(function: F) -> F:
-    """Add the filters on dead letters."""
+    """Add the filter options for dead letters."""
     states = _state(sorted(state.value for state in DEAD))
     return _add(function, states, _TASK, _QUEUE, _TAG, _SINCE, _FINGERPRINT, _ENGINE)
 
 
 def group_filters(function: F) -> F:
-    """Add the filters on groups of dead letters."""
+    """Add the filter options for groups of dead letters."""
     return _add(function, _TASK, _QUEUE, _SINCE, _ENGINE)
 
 
 def page_options(function: F) -> F:
-    """Add what pages through a list."""
+    """Add the options to page through a list."""
     return _add(function, LIMIT, _CURSOR)
 
 

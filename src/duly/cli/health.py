@@ -1,4 +1,4 @@
-"""`duly health`: one look for probes and monitors, told by the exit status."""
+"""`duly health`: one check for probes and monitors, with its result as exit status."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""`duly move`: from an SQLite file to PostgreSQL, with ids, keys, schedules and history."""
+"""`duly move`: copies an SQLite file to PostgreSQL, with ids, keys, schedules and history."""
 
 from contextlib import closing
 from importlib import import_module
@@ -65,7 +65,7 @@ def _check(source: str, target: str) -> None:
 
 
 def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
-    # Each knows its own driver, and PostgreSQL's is an extra.
+    # Each module imports its own driver, and PostgreSQL's is an extra.
     reading: Any = import_module("duly.store.sqlite.transfer").reading
     with (
         closing(open_store(source)) as old,
@@ -75,7 +75,7 @@ def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
         write: Any = import_module("duly.store.postgres.transfer").write
         with bar(session, "Copying", total=everything.row_count()) as show:
             counts: dict[str, int] = write(new.url, everything, show)
-        # Everything has arrived there. What the file accepted from now on would be lost.
+        # Everything has been copied. Writes to the file from now on would be lost.
         everything.close_for_good(masked(target))
     if session.verbose and not session.as_json:
         for table, count in counts.items():

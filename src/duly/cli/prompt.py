@@ -1,4 +1,4 @@
-"""Asking before something is done that cannot be undone."""
+"""Asks for confirmation before actions that cannot be undone."""
 
 import click
 
@@ -9,7 +9,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm_by_name(session: CommandSession, warning: str, word: str) -> None:
-    """Go on only if somebody types a word: nobody does so without having read it."""
+    """Continue only if the user types a word, so that the warning has been read."""
     if session.as_json:
         message = "who asks for JSON cannot be asked back; add --yes"
         raise click.UsageError(message)
@@ -26,7 +26,7 @@ def confirm_by_name(session: CommandSession, warning: str, word: str) -> None:
 
 
 def confirm(session: CommandSession, question: str) -> None:
-    """Go on only if somebody says yes."""
+    """Continue only if the user says yes."""
     if session.as_json:
         message = "who asks for JSON cannot be asked back; add --yes"
         raise click.UsageError(message)

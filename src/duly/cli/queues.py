@@ -174,7 +174,7 @@ def _left(app: Duly, name: str) -> int:
 
 
 def _unused(app: Duly, name: str) -> str:
-    """Say that nobody has used a queue so far, which may be a slip of the pen; or nothing."""
+    """Return a note that a queue has never been used, since its name may be mistyped, or ""."""
     known = {queue.name for queue in app.queues.list()}
     known |= {definition.queue for definition in app.registry.definitions()}
     for worker in app.workers.list():

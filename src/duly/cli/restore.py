@@ -1,4 +1,4 @@
-"""`duly restore`: after a backup was put back, park what may have run since."""
+"""`duly restore`: after a backup was restored, parks runs that may have run since."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -20,7 +20,7 @@ show_args = click.option(
 
 
 def print_run(app: Duly, session: CommandSession, run_id: str, *, show_args: bool) -> None:
-    """Write a run: its record, attempts, steps, logs, and what operators did to it."""
+    """Print a run with its record, attempts, steps, logs and audit entries."""
     run = app.runs.get(run_id)
     view = ArgumentView(app, session, show=show_args)
     attempts = run.attempts()
@@ -74,7 +74,7 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
 
 
 def _attempt_text(run: RunRecord) -> str:
-    """Say which attempt it is at and why it is not the first."""
+    """Return the number of the attempt, with the reasons for earlier ones."""
     why = []
     if run.retries_used:
         why.append(f"retries used: {run.retries_used}")
@@ -84,7 +84,7 @@ def _attempt_text(run: RunRecord) -> str:
 
 
 _UNTIMED = frozenset({"lost", "stopped", "handed_back"})
-"""Outcomes that another process recorded, which does not know when the body ended."""
+"""Outcomes that another process recorded, which does not know when the task ended."""
 
 
 def _print_attempt(attempt: AttemptRecord) -> None:

@@ -217,7 +217,7 @@ def resolve_run(
 
 
 def _print_queued_again(app: Duly, session: CommandSession, run: Run[Any]) -> None:
-    """Say that a run goes on, or that it does not yet: further steps may have to be resolved."""
+    """Print that a run is queued again, or that further steps must be resolved first."""
     if session.as_json:
         view = ArgumentView(app, session, show=False)
         print_json({"run": run_document(run.record, view)})

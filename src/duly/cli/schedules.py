@@ -162,7 +162,7 @@ def list_firings(session: CommandSession, /, *, name: str, limit: int) -> None:
 
 
 def _add_action_command(act: Callable[..., None], state: str, text: str) -> None:
-    """Add the command that does one act to a schedule, and says in which state it is then."""
+    """Add a command that performs one action on a schedule and prints the resulting state."""
 
     @command.command(act.__name__, help=text)
     @_name
@@ -250,7 +250,7 @@ def _firing_row(firing: FiringView) -> tuple[str, ...]:
     instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
     if firing.instants > 1:
         instant += f" and {firing.instants - 1} more"
-    # A run that was pruned has ended, and nobody knows how any more.
+    # A pruned run has ended, but its final state is no longer known.
     state = firing.run_state or ("pruned" if firing.run_id else "")
     return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
 

@@ -1,4 +1,4 @@
-"""`duly why`: the reason that a run is not running, in a sentence."""
+"""`duly why`: prints the reason that a run is not running, in one sentence."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`duly worker`: the production worker. The application is imported by its children alone."""
+"""`duly worker`: the production worker. Only its child processes import the application."""
 
 import os
 from dataclasses import replace
@@ -43,7 +43,7 @@ def command(
     drain: bool,
     max_tasks: int | None,
     silent: bool,
-    **options: Any,  # noqa: ANN401 - settings, by their names
+    **options: Any,  # noqa: ANN401 - settings by name
 ) -> None:
     """Run the tasks of APP (module:attribute) until SIGTERM or Ctrl-C.
 
@@ -55,11 +55,11 @@ def command(
         message = "name the application: duly worker module:attribute, or set DULY_APP"
         raise click.UsageError(message)
     parse_reference(app)
-    # Refuses at once what could not work; the processes that this one starts read the format, too.
+    # Reject invalid settings at once. The child processes read the log format from the environment.
     if session.as_json:
         os.environ[FORMAT] = "json"
     load_settings(**options)
-    # Help and usage errors need none of it.
+    # Imported here, since help and usage errors do not need it.
     from duly.worker.app_probe import find_settings  # noqa: PLC0415
     from duly.worker.supervisor import Supervisor  # noqa: PLC0415
 

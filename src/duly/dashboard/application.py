@@ -1,4 +1,4 @@
-"""The ASGI application: which address shows which page, and which form does which act."""
+"""The ASGI application: routes addresses to pages, and forms to operator actions."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
@@ -64,10 +64,11 @@ def dashboard(
 ) -> ASGIApp:
     """Return the dashboard of an application, to be mounted or served.
 
-    `auth` returns who asks. Without it the dashboard answers this machine alone, under its own
-    name, and asks for a token: its login page logs a link with it. Without `write`, which needs
-    `auth`, nobody can change anything. `hosts` are the names that it answers to. Arguments that a
-    task redacts are never shown, and none are without `show_arguments`.
+    `auth` returns the viewer of a request. Without it, the dashboard serves only this machine,
+    under its own name, and asks for a token. Its login page logs a link that contains the token.
+    Without `write`, which needs `auth`, no viewer can change anything. `hosts` are the host names
+    that it accepts. Arguments that a task redacts are never shown. Without `show_arguments`, none
+    are shown.
     """
     check_auth(auth)
     if write and auth is None:
@@ -204,7 +205,7 @@ class _Dashboard:
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
         return StreamingResponse(texts(), headers=headers, media_type="application/jsonl")
 
-    # -- acts --
+    # -- actions --
 
     def _act(
         self, act: Callable[[Request, Any, str], PageRedirect | PageContent]
@@ -229,7 +230,7 @@ class _Dashboard:
             except ReadTooSlow as error:
                 return self._responses.unavailable(request, error)
             except StoreUnavailable as error:
-                # A reload would send the form again, and what was asked for may have been done.
+                # A reload would send the form again, and the action may have been done already.
                 return self._responses.unavailable(request, error, then=_IN_DOUBT)
             except DulyError as error:
                 return self._responses.message(request, "That could not be done", str(error), 409)
@@ -259,7 +260,7 @@ class _Dashboard:
             except TooManyTries:
                 wrong, status, headers = TOO_MANY_TRIES, 429, RETRY_AFTER
         elif self._logged_token is not None:
-            # The link needs an address, and only a request tells which one it is.
+            # The link needs an address, which only a request provides.
             place = f"{request.url.scheme}://{request.headers['host']}{root_of(request)}"
             log_dashboard_link(f"{place}/login#{self._logged_token}")
         shown = PageContent(
@@ -289,7 +290,7 @@ class _Dashboard:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            # Of an extra of its own, which those who do not ask need not have.
+            # Metrics need an extra, which may not be installed.
             from duly.observe.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415
         except ModuleNotFoundError:
             return PlainTextResponse("Metrics need: pip install 'duly[metrics]'\n", 501)
@@ -307,10 +308,10 @@ class _Dashboard:
         except TooManyReads as error:
             return PlainTextResponse(f"{error}\n", 429, RETRY_SOON)
 
-    # -- answers --
+    # -- responses --
 
     def closed(self, request: Request, why: str, status: int) -> Response:
-        """Answer somebody who may not come in."""
+        """Return the response for a client that is not admitted."""
         shown = PageContent("message.html", {"heading": "Closed", "words": why})
         html = self._responses.render(request, shown, "bare.html", live=False)
         return HTMLResponse(html, status)

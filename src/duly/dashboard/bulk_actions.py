@@ -1,4 +1,4 @@
-"""Acts on many runs: those that were ticked, a group of dead letters, or what a filter finds."""
+"""Operator actions on many runs: selected runs, a group of dead letters, or a filter's runs."""
 
 import json
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _DOING = {"retry": "Retrying", "discard": "Discarding", "cancel": "Cancelling"}
 
 
 class BulkSelection(NamedTuple):
-    """What is to be done, and to which runs; one of three tells which."""
+    """A bulk action and its runs. One of `ids`, `group` and `search` selects them."""
 
     verb: str
     ids: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class BulkSelection(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """Say what they are."""
+        """The word for the selected runs."""
         return "run" if self.search or self.verb == "cancel" else "dead letter"
 
     @property
     def selection(self) -> str:
-        """Return which runs, as JSON: the same text for the same runs."""
+        """Return the selection as JSON: equal text for equal selections."""
         if self.search is not None:
             return json.dumps({"filter": self.search.text})
         if self.group is not None:
@@ -52,14 +52,14 @@ class BulkSelection(NamedTuple):
 
 
 class BulkActionForms:
-    """Asks once more, and acts in the background."""
+    """Asks for confirmation, and starts bulk actions in the background."""
 
     def __init__(self, desk: ApplicationView) -> None:
         self._view = desk
         self.executor = BulkActionExecutor(desk, self._next_page)
 
     def confirm(self, request: Request, form: FormData, _who: str) -> PageContent:
-        """Ask once more, saying how many runs it is about."""
+        """Ask for confirmation, with the number of runs."""
         chosen = self._read_selection(request, form)
         total, is_all = self._count(chosen)
         words = count(total) if is_all or total > COUNT_CAP else f"{total:,}+"
@@ -67,7 +67,7 @@ class BulkActionForms:
         return PageContent("confirm.html", context | {"now": self._view.store.now()})
 
     def act(self, request: Request, form: FormData, who: str) -> PageRedirect:
-        """Retry, discard or cancel, in the background."""
+        """Retry, discard or cancel runs in the background."""
         chosen = self._read_selection(request, form)
         reason = text_of(form, "reason")
         if chosen.verb == "discard" and not reason:
@@ -80,7 +80,7 @@ class BulkActionForms:
         return PageRedirect(f"/bulk/{self.executor.start(asked)}")
 
     def show(self, desk: ApplicationView, request: Request) -> PageContent:
-        """Show how far an act is."""
+        """Show the progress of a bulk action."""
         act_id = str(request.path_params["act_id"])
         act = None if "\0" in act_id else desk.store.get_bulk(act_id)
         if act is None:
@@ -96,7 +96,7 @@ class BulkActionForms:
         )
 
     def _next_page(self, act: BulkAction) -> BulkPage:
-        """Return the runs that an act has to look at next."""
+        """Return the next runs of a bulk action."""
         chosen = self._read(act)
         if chosen.ids:
             found = [self._view.store.get_run(run_id) for run_id in chosen.ids]
@@ -113,7 +113,7 @@ class BulkActionForms:
         return BulkPage(tuple(page), reached, is_last=following is None)
 
     def _read(self, act: BulkAction) -> BulkSelection:
-        """Return which runs an act is about, as they were asked for then."""
+        """Return the selection of a bulk action as it was requested."""
         match json.loads(act.selection):
             case {"filter": text}:
                 return BulkSelection(act.verb, search=self._search(act.verb, text, act.created_at))
@@ -144,10 +144,10 @@ class BulkActionForms:
         return BulkSelection(verb, ids)
 
     def _search(self, verb: str, text: str, now: int) -> Search:
-        """Return what finds the runs of a filter to which that can be done."""
+        """Return the search for those runs of a filter that allow the action."""
         search = search_query.read(text, now)
         if search.hints:
-            # It would find more than was meant.
+            # A misunderstood filter would select more runs than intended.
             raise BadOption(f"the filter is not understood: {search.hints[0]}")
         if verb == "discard":
             raise BadOption("dead letters are discarded by their groups, or ticked")
@@ -159,7 +159,7 @@ class BulkActionForms:
         return search._replace(which=search.which._replace(states=states))
 
     def _count(self, chosen: BulkSelection) -> tuple[int, bool]:
-        """Return how many runs it is about, and whether these are all."""
+        """Return the number of selected runs, and whether that is all."""
         if chosen.search is not None:
             return self._view.count(chosen.search)
         if chosen.group is not None:
@@ -169,6 +169,6 @@ class BulkActionForms:
 
 
 def text_of(form: FormData, name: str) -> str:
-    """Return a field of a form."""
+    """Return a field of a form as text."""
     found = form.get(name, "")
     return found.strip() if isinstance(found, str) else ""

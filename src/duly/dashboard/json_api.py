@@ -1,4 +1,4 @@
-"""What the pages show, as JSON to be read by programs; nothing can be changed by it."""
+"""A read-only JSON API with the content of the pages."""
 
 import json
 import re
@@ -42,7 +42,7 @@ _REFUSALS = {
 
 
 class _Endpoint(NamedTuple):
-    """One address: what it answers, what it takes, and what OpenAPI says of it."""
+    """One address: its content, its parameters and its OpenAPI description."""
 
     path: str
     summary: str
@@ -52,7 +52,7 @@ class _Endpoint(NamedTuple):
 
 
 def routes(desk: ApplicationView, reads: Reads) -> list[Route]:
-    """Return the addresses."""
+    """Return the routes."""
     document = openapi()
 
     async def describe(_request: Request) -> Response:
@@ -91,7 +91,7 @@ def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) 
     return JSONResponse({"detail": words}, status, headers)
 
 
-# -- what is read --
+# -- content --
 
 
 def _runs(desk: ApplicationView, request: Request) -> Document:
@@ -125,7 +125,7 @@ def _run(desk: ApplicationView, request: Request) -> Document:
 
 
 def export_dead_letters(desk: ApplicationView, request: Request) -> Iterator[str]:
-    """Give the dead letters that a request chooses as JSON, one in a line, by pages."""
+    """Yield the selected dead letters as JSON lines, page by page."""
     with limit_read_time(PAGE_SECONDS):
         which = selection_of(request, desk.store.now())
     for page in desk.pages(Search("", which)):
@@ -186,7 +186,7 @@ def _limit(request: Request) -> int:
     return int(given)
 
 
-# -- what is said of it --
+# -- description --
 
 _ENDPOINTS = (
     _Endpoint(
@@ -229,7 +229,7 @@ _ENDPOINTS = (
 
 
 def openapi() -> Document:
-    """Return the OpenAPI document of all of it."""
+    """Return the OpenAPI document of the API."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "duly dashboard", "version": VERSION},

@@ -1,4 +1,4 @@
-"""Which states a run came through, and when. Pure functions."""
+"""The states of a run over time. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from duly.core.states import FINAL
 from duly.dashboard.waterfall import attempt_labels
 
 _ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interrupted"}
-"""How a generation ended, told from its last attempt; else it failed."""
+"""How a generation ended, by the outcome of its last attempt. Otherwise it failed."""
 
 
 class StateChange(NamedTuple):
-    """When a run came into a state, and why."""
+    """A state that a run reached, with its time and reason."""
 
     state: str
     at: int

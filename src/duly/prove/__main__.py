@@ -1,7 +1,7 @@
-"""`python -m duly.prove`: the long counts, on a database of one's own.
+"""`python -m duly.prove`: the long fault-injection runs, on a separate database.
 
-Strikes real processes with SIGKILL, SIGSTOP and SIGTERM while they work, checks what survived, and
-writes down what came of it. In a database given by URL each scenario has a schema of its own.
+It sends SIGKILL, SIGSTOP and SIGTERM to real processes while they work, checks the result, and
+writes it down. In a database given by URL, each scenario has its own schema.
 """
 
 import sys
@@ -79,7 +79,7 @@ def _prove(
 
 @contextmanager
 def _progress_display(console: Console, title: str) -> Iterator[ProgressReport]:
-    """Show how far it has come: a bar on a terminal, lines elsewhere."""
+    """Show the progress: as a bar on a terminal, as lines elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

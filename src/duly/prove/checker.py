@@ -1,7 +1,7 @@
-"""Says whether a history kept the invariants. Pure: no clock, no I/O.
+"""Checks whether a history kept the invariants. Pure: no clock, no I/O.
 
-Each run is a small linear history of its own, so one pass over everything, grouped by run, is
-enough. The numbers of the invariants are those of the reliability notes.
+Each run has its own small linear history, so one pass over all events, grouped by run, is enough.
+The invariants are numbered as in the reliability notes.
 """
 
 import json
@@ -24,15 +24,15 @@ from duly.prove.history import (
 )
 
 LOSSES = CRASH_LIMIT + 5
-"""Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
-there, and a few that had ended and only lacked their record, which are charged to nobody."""
+"""The most attempts that one run may lose: one uncharged before it gets its own child process, the
+crash limit there, and a few that had ended without a record, which are charged to no run."""
 MISSED, EXTRA = "I15 missed instant", "I15 extra firing"
 LIVE_OVERLAP_SECONDS = 0.005
-"""How long a body may outlive its claim: that is, how exactly moments of two processes compare."""
+"""How long a body may outlive its claim: the precision of comparing two processes' times."""
 
 
 class Violation(NamedTuple):
-    """What was broken, by which run."""
+    """A broken invariant and its run."""
 
     invariant: str
     run_id: str
@@ -41,12 +41,12 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class CheckResult:
-    """What the checker found, and what it measured on the way."""
+    """The violations, and the measurements of the checker."""
 
     violations: list[Violation] = field(default_factory=list)
     largest_overlap: float = 0.0
     largest_embedded_overlap: float = 0.0
-    """The same, of bodies in processes that nobody may end."""
+    """The same for bodies in processes that nothing ends when their lease expires."""
     most_losses: int = 0
 
     @property
@@ -56,7 +56,7 @@ class CheckResult:
 
 
 def check(history: History) -> CheckResult:
-    """Check all invariants; the first violation is the first in the order of this function."""
+    """Check all invariants. Violations are in the order of the checks here."""
     verdict = CheckResult()
     found = verdict.violations
     found += _no_loss_and_no_invention(history)
@@ -105,7 +105,7 @@ def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
 
 
 class _RunProgress:
-    """Where one run stands in its history, as far as the events tell."""
+    """The progress of one run as far as the events show it."""
 
     def __init__(self) -> None:
         self._claims = 0
@@ -131,9 +131,9 @@ class _RunProgress:
                 )
             case _:
                 if event.kind == "wait" and self._running:
-                    # PostgreSQL requeues for later by moving the row, SQLite in two steps.
+                    # To requeue for later, PostgreSQL moves the row, and SQLite writes two steps.
                     yield from self._leave(event._replace(worker_id=self._worker))
-                # An operator's act writes the next generation before it removes the last one.
+                # An operator action writes the next generation before it removes the last one.
                 is_next = event.generation == self._generation + 1
                 if self._final is not None and not is_next:
                     yield _violation_at(
@@ -157,7 +157,7 @@ class _RunProgress:
             again = "I8 single success" if event.state == State.SUCCEEDED else "I7 absorbing"
             yield _violation_at(event, again, f"it ended again after it {self._final}")
         elif event.kind == "end" and event.outcome is None:
-            # It was cancelled while nobody ran it.
+            # It was cancelled while no worker ran it.
             if self._running:
                 yield _violation_at(event, "I6 fenced", "it ended without an attempt while it ran")
         elif not self._running:
@@ -243,7 +243,7 @@ def _at_most_once(
 
 
 def _schedules(history: History) -> Iterator[Violation]:
-    """Every due instant has one firing, every firing that says so one run; nothing is left over."""
+    """Check that each due instant has one firing, and each firing with a run has one run."""
     due: dict[tuple[str, int], list[int]] = defaultdict(list)
     for each in history.due:
         due[each.schedule, each.version].append(each.instant)
@@ -260,7 +260,7 @@ def _schedules(history: History) -> Iterator[Violation]:
 
 
 def _match(schedule: str, due: list[int], firings: list[FiringAtEnd]) -> Iterator[Violation]:
-    """Walk both in the order of time; a firing takes the due instants that it stands for."""
+    """Match both in the order of time. A firing uses up the due instants that it stands for."""
     place = 0
     for firing in firings:
         begin = bisect_left(due, firing.instant, lo=place)
@@ -320,7 +320,7 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
 
 
 def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
-    """No second live body: the first must have ended when the next one begins."""
+    """Check that a body has ended when the next body of its run starts."""
     frozen: dict[int, list[Freeze]] = defaultdict(list)
     for freeze in history.freezes:
         frozen[freeze.pid].append(freeze)
@@ -371,7 +371,7 @@ def _pairs(bodies: list[_BodySpan]) -> Iterator[tuple[_BodySpan, _BodySpan]]:
 
 
 def _live_overlap(earlier: _BodySpan, later: _BodySpan, freezes: list[Freeze]) -> float:
-    """How long the earlier body ran on beside the later one; time spent frozen does not count."""
+    """Return how long the earlier body ran during the later one, without its frozen time."""
     begin, end = later.began_at, earlier.seen_at
     if end <= begin:
         return 0.0

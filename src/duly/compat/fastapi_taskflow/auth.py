@@ -1,4 +1,4 @@
-"""Who may look at tasks over HTTP, and who may change them."""
+"""Decides who may view tasks over HTTP and who may change them."""
 
 import hmac
 import inspect
@@ -18,18 +18,18 @@ from duly.limits import LOGIN_SECONDS
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
-"""Said by Starlette's TestClient alone, in whose process we are; no request can say it."""
+"""Set only by Starlette's TestClient inside this process. No request can set it."""
 
 Pair = tuple[str, str]
 Dependency = Callable[..., Any]
 
 
 class TaskAuthBackend(ABC):
-    """To be derived from: says whether a name and a password belong together."""
+    """A base class that checks whether a name and a password belong together."""
 
     @abstractmethod
     def authenticate_user(self, username: str, password: str) -> bool:
-        """Say whether they do; it may be a coroutine."""
+        """Return whether they belong together. A subclass may define this as a coroutine."""
 
 
 class _PasswordAuth(TaskAuthBackend):
@@ -46,7 +46,7 @@ class _PasswordAuth(TaskAuthBackend):
         self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
 
     def authenticate_user(self, username: str, password: str) -> bool:
-        # All are compared, whichever matches: how long it takes tells nothing.
+        # Compare all pairs, so that the duration reveals nothing about the matching one.
         matches = [
             hmac.compare_digest(user, username.encode())
             & hmac.compare_digest(known, password.encode())
@@ -60,9 +60,9 @@ def auth_dependency(
     realm: str,
     hosts: Collection[str] | None = None,
 ) -> Dependency:
-    """Return the dependency that lets requests pass, and returns who it is that asks.
+    """Return the dependency that admits requests and returns the caller.
 
-    Without `auth` everybody may look, under known host names, and nobody may change anything.
+    Without `auth`, every caller may view tasks under known host names, and none may change them.
     """
     who = _authenticate(auth, realm)
     allowed = check_hosts(hosts)
@@ -113,8 +113,8 @@ def _authenticate(
 
 
 def _allow_reads(request: Request) -> str:
-    # Where a request comes from says nothing: behind most proxies all of them come from this
-    # machine, and some let their clients say what they like.
+    # The address of a request proves nothing. With most proxies, all requests come from this
+    # machine, and some proxies pass on any address that the client sends.
     if request.method not in _SAFE and not is_in_process(request):
         raise HTTPException(
             403,
@@ -155,9 +155,9 @@ async def _is_right(
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:
-    # Off the loop: a backend of the user's own may ask a database.
+    # In a thread: a user's backend may query a database.
     answer: Any = await run_in_threadpool(backend.authenticate_user, *pair)
-    # Of one that is a coroutine the answer is still to come; taken as it is, it would be a yes.
+    # Await a coroutine's result: the coroutine object itself would count as a yes.
     return bool(await answer if inspect.isawaitable(answer) else answer)
 
 

@@ -1,6 +1,6 @@
-"""The routes: tasks as JSON, and what an operator may do with them.
+"""The routes: tasks as JSON, and operator actions.
 
-Endpoints are plain functions, so FastAPI runs them on threads: they wait for the store.
+Endpoints are plain functions, so FastAPI runs them on threads, where they may wait for the store.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from duly.limits import PAGE, PAGE_DEFAULT
 _LONGEST = 1_000
 _MOST_UNITS = 100_000
 NEXT = "X-Next-Cursor"
-"""The header of a page of tasks that another one follows on."""
+"""The response header with the cursor of the next page."""
 
 
 class BulkRetry(BaseModel):
-    """Which tasks to retry."""
+    """The tasks to retry."""
 
     task_ids: Annotated[list[str], Field(max_length=_LONGEST)]
 
 
 class QueueLimitsBody(BaseModel):
-    """The limits that a queue is to have; null is none."""
+    """The new limits of a queue. null means no limit."""
 
     concurrency: PositiveInt | None = None
     max_size: PositiveInt | None = None
@@ -48,7 +48,7 @@ def task_router(
     is_open: bool,
     shows_arguments: bool,
 ) -> APIRouter:
-    """Return the routes of a manager; where they are open to everybody, they show no secrets."""
+    """Return the routes of a manager. If they are open to every client, they show no secrets."""
     desk = TaskOperations(manager, shows_arguments=shows_arguments)
     router = APIRouter(
         prefix=prefix, route_class=ErrorResponseRoute, tags=["tasks"], dependencies=[Depends(who)]
@@ -84,8 +84,8 @@ def _add_read_routes(
     ) -> list[dict[str, Any]]:
         """Return a page of tasks.
 
-        One that looks for few among many may be short, or empty: there is more while its answer
-        names a cursor.
+        With a filter that matches few of many tasks, a page may be short or empty. There are more
+        tasks while the response has a cursor.
         """
         try:
             page, following = desk.page(
@@ -114,7 +114,7 @@ def _add_read_routes(
             raise HTTPException(403, "the audit is for those whom TaskAdmin(auth=…) lets in")
         return desk.audit(limit)
 
-    # Behind the others, which its pattern would match, too.
+    # After the other routes, which its pattern would match too.
     @router.get("/{task_id}", summary="Show one task, with its log")
     def get_task(task_id: str, secrets: SeesSecrets) -> dict[str, Any]:
         return desk.get(task_id) if secrets else without_secrets(desk.get(task_id))

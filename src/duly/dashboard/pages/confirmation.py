@@ -1,4 +1,4 @@
-"""Asking once more before somebody changes something, with room for a reason."""
+"""Asks for confirmation and a reason before an operator action."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,27 +17,27 @@ from duly.errors import BadOption, DulyError
 
 
 class Confirmation(NamedTuple):
-    """What somebody is about to do."""
+    """An operator action that needs confirmation."""
 
     page: str
-    """Which page it belongs to."""
+    """The page that the action belongs to."""
     subject: str
     sentences: tuple[str, ...]
-    """What follows from it."""
+    """The consequences of the action."""
     fields: tuple[tuple[str, str], ...] = ()
-    """What is sent with the answer."""
+    """The hidden fields of the form."""
     heading: str = ""
     button: str = ""
-    """What the two say, if not just the verb and of what kind it is."""
+    """The texts of heading and button, if the default from verb and kind does not fit."""
     needs_reason: bool = False
 
 
 FormValues = Mapping[str, str]
-"""What else was given with the question: a step, a limit, a span of time."""
+"""Other parameters of the action: a step, a limit, or a time span."""
 
 
 def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
-    """Say what follows from an act on one thing, and ask for a reason."""
+    """Show the consequences of an action on one object, and ask for a reason."""
     given = request.query_params
     kind, verb, name = given.get("kind", ""), given.get("verb", ""), given.get("name", "")
     found = _CONFIRMATIONS.get((kind, verb))

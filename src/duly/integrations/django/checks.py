@@ -1,4 +1,4 @@
-"""System checks: what is wrong with a project's settings, each with its remedy."""
+"""System checks that report errors in a project's settings, each with a remedy."""
 
 import traceback
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
-    """Check the settings of one backend of duly's."""
+    """Check the settings of one duly backend."""
     if not apps.is_installed("duly.integrations.django"):
         yield Error(
             f"TASKS[{backend.alias!r}] uses duly, whose application is not installed",
@@ -65,7 +65,7 @@ def _check_database(alias: str, where: str) -> Iterable[CheckMessage]:
 
 
 def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-    """Check that what was installed is used: by a backend, or by schedules of other backends."""
+    """Check that a backend, or schedules of other backends, use the installed application."""
     from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.code_schedules import schedule_registry  # noqa: PLC0415 - as above
@@ -84,7 +84,7 @@ def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dja
 
 
 def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-    """Check that the tasks of the project can be what their modules say, in that order."""
+    """Check that the project's task modules can be imported, with decorators in the right order."""
     try:
         discover_tasks()
     except DEFINITION_ERRORS as error:
@@ -101,7 +101,7 @@ def check_workers(
     databases: Sequence[str] | None = None,
     **_options: Any,  # noqa: ANN401 - Django's
 ) -> Iterable[CheckMessage]:
-    """Check for `check --deploy --database default` that there are tables, and a worker."""
+    """Check that the tables and a worker exist, for `check --deploy --database default`."""
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
 

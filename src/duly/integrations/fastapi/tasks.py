@@ -1,4 +1,4 @@
-"""The dependency that adds tasks from a request, in the shape of FastAPI's `BackgroundTasks`."""
+"""A dependency that enqueues tasks from a request, similar to FastAPI's `BackgroundTasks`."""
 
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
@@ -15,25 +15,28 @@ R = TypeVar("R")
 
 
 class Tasks:
-    """Adds tasks that are durable when `add_task` returns, so before the response is sent."""
+    """Enqueues tasks. They are durable when `add_task` returns, before the response is sent."""
 
     def __init__(self, serving: tuple[ServedApp, ...], **options: Any) -> None:  # noqa: ANN401
         self._serving = serving
         self._options = options
 
     def using(self, **options: Any) -> Self:  # noqa: ANN401 - those of `Task.using`
-        """Return the same with options for what is added through it: `connection=db`, `key=…`.
+        """Return a copy with options for the tasks added through it: `connection=db`, `key=…`.
 
-        With a database session what is added becomes a part of its transaction.
+        With a database session as connection, the tasks become part of its transaction.
         """
         return type(self)(self._serving, **{**self._options, **options})
 
     def add_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run of a task; it waits for one commit, so prefer `aadd_task` on a loop."""
+        """Enqueue a run of a task.
+
+        This blocks for one commit, so prefer `aadd_task` on an event loop.
+        """
         return self._bound(func).enqueue(*args, **kwargs)
 
     async def aadd_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run of a task without blocking the event loop."""
+        """Enqueue a run of a task without blocking the event loop."""
         return await self._bound(func).aenqueue(*args, **kwargs)
 
     def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
@@ -56,4 +59,4 @@ def _tasks(connection: HTTPConnection) -> Tasks:
 
 
 DulyTasks = Annotated[Tasks, Depends(_tasks)]
-"""Annotate a parameter of an endpoint with it: `async def create(tasks: DulyTasks)`."""
+"""The type for a parameter of an endpoint: `async def create(tasks: DulyTasks)`."""

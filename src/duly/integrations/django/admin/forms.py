@@ -1,4 +1,4 @@
-"""What can be said of a schedule in the admin."""
+"""The form for schedules in the admin."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -22,10 +22,10 @@ _OVERLAP = {"skip": "skip it", "queue": "let it wait", "allow": "run both"}
 
 
 class ScheduleForm(forms.ModelForm):
-    """A cron schedule of a task that the project knows."""
+    """A cron schedule of a task that the project registers."""
 
     database: ClassVar[str]
-    """Where it is to lie; the page says so."""
+    """The database that stores the schedule. The admin page sets it."""
 
     name = forms.CharField(max_length=200)
     task = forms.ChoiceField()
@@ -44,7 +44,7 @@ class ScheduleForm(forms.ModelForm):
     )
     overlap = forms.ChoiceField(
         choices=list(_OVERLAP.items()),
-        initial="allow",  # As for schedules of the code.
+        initial="allow",  # The same default as for schedules defined in code.
         label="an instant that finds the last run still live",
     )
 
@@ -60,7 +60,7 @@ class ScheduleForm(forms.ModelForm):
             self.fields["task"].choices = [(name, name) for name in tasks_in(self.database)]
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what duly would refuse, beside the field that it is about."""
+        """Reject values that duly would reject, and show each error at its field."""
         said: dict[str, Any] = super().clean()
         if not self.errors:
             self._check_when(said)
@@ -93,7 +93,7 @@ class ScheduleForm(forms.ModelForm):
             self.add_error("queue_name", str(error))
 
     def clean_name(self) -> str:
-        """Refuse a name that another schedule has: whoever defined that would be surprised."""
+        """Reject the name of an existing schedule, so that the form never replaces it."""
         name: str = self.cleaned_data["name"]
         try:
             check_name("schedule", name)
@@ -104,7 +104,7 @@ class ScheduleForm(forms.ModelForm):
         return name
 
     def put(self, *, actor: str, is_new: bool) -> None:
-        """Have duly write it down; workers fire it from then on."""
+        """Store the schedule through duly. Workers fire it from then on."""
         said = self.cleaned_data
         app, definition = self._found(said)
         fired = replace(
@@ -131,13 +131,13 @@ class ScheduleForm(forms.ModelForm):
         return app, app.registry.get(said["task"])
 
     def _post_clean(self) -> None:
-        # What duly would refuse is refused above; of the model there is nothing to be asked.
+        # `clean` has already rejected what duly would reject. The model has nothing to validate.
         if not self.errors and "name" in self.cleaned_data:
             self.instance.name = self.cleaned_data["name"]
 
 
 def can_be_said(schedule: Schedule) -> bool:
-    """Say whether the form has words for all of a schedule, and may show them."""
+    """Return whether the form can express all of a schedule and may show its arguments."""
     try:
         trigger = read_trigger(schedule.trigger)
     except BadSchedule:
