@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from duly.core.record import Claim
+from duly.core.record import Claim, ScheduleRecord
 from duly.core.verdict import Verdict
 
 
@@ -33,6 +33,22 @@ class WorkerStarted(NamedTuple):
 
     worker_id: str
     store: str
+
+
+class SupervisorReady(NamedTuple):
+    """The first worker process of a supervisor is registered and claims runs."""
+
+    app: str
+    tasks: tuple[str, ...]
+    """Those that the worker process has registered."""
+    queues: str
+    schedules: tuple[ScheduleRecord, ...]
+    """Active schedules, the one that fires next first."""
+    now: int
+    """The time of the store when the schedules were read."""
+    processes: int
+    concurrency: int
+    async_limit: int
 
 
 class WorkerEnded(NamedTuple):
@@ -107,13 +123,12 @@ class RunsUndelivered(NamedTuple):
     run_ids: tuple[str, ...]
 
 
+WorkerEvent = WorkerStarted | SupervisorReady | WorkerEnded | WorkerGaveUp | WorkerStalled
+
 Event = (
     AttemptEnded
     | ResultDropped
-    | WorkerStarted
-    | WorkerEnded
-    | WorkerGaveUp
-    | WorkerStalled
+    | WorkerEvent
     | StoreFailed
     | StoreRecovered
     | EngineFailed

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,20 @@ from duly.observe.log_setup import FORMAT, LEVEL
 
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]
+SHOP = """
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def charge(amount: int) -> int:
+    return amount
+
+
+@app.cron("0 3 * * *")
+def nightly() -> None: ...
+"""
 
 
 @pytest.fixture
@@ -155,6 +170,39 @@ def test_an_example_is_worked_off(folder, url):
         ("examples.shop:charge", "succeeded"),
         ("examples.shop:send_receipt", "succeeded"),
     }
+
+
+@pytest.mark.process
+def test_a_worker_lists_its_tasks_and_the_next_fires_of_its_schedules(folder, url):
+    (folder / "shop.py").write_text(SHOP)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "-c", "3"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "2 tasks: shop:charge, shop:nightly" in worker.stderr
+    assert "queues: all; concurrency: 1 process, each with 3 threads" in worker.stderr
+    assert re.search(r"1 schedule, next: shop:nightly at \S+ 03:00:00 UTC \(in ", worker.stderr)
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+def test_a_worker_without_tasks_warns_even_where_it_is_quiet(folder, url):
+    (folder / "shop.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "--quiet"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "no task is registered" in worker.stderr
 
 
 @pytest.mark.stores("sqlite-wal")

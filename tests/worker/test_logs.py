@@ -7,7 +7,8 @@ import pytest
 
 import duly
 from duly import Retry
-from duly.events import WorkerEnded
+from duly.core.record import ScheduleRecord
+from duly.events import SupervisorReady, WorkerEnded
 from duly.observe.json_logs import JsonFormatter
 from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
@@ -86,3 +87,45 @@ def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, fo
         assert all(line.startswith("    ") for line in rest)
     else:
         assert json.loads(failed)["traceback"].startswith("Traceback")
+
+
+SCHEDULE = ScheduleRecord(
+    *("nightly", 1, "code", "shop.py", "report", "default", "thread", 0, "[[], {}]", None),
+    *("{}", "{}", "active", None, 7_200_000_000, None, 0, None, 0, 0),
+)
+
+
+def ready(**changes):
+    return SupervisorReady(
+        *("shop:app", ("charge", "report"), "all", (SCHEDULE,), 0, 2, 10, 200),
+    )._replace(**changes)
+
+
+def test_a_supervisor_that_is_ready_lists_tasks_queues_concurrency_and_schedules(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready())
+
+    assert caplog.messages == [
+        "2 tasks: charge, report",
+        "queues: all; concurrency: 2 processes, each with 10 threads and 200 coroutines",
+        "1 schedule, next: nightly at 1970-01-01 02:00:00 UTC (in 2 h)",
+    ]
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert lines[0]["tasks"] == ["charge", "report"]
+    assert lines[1]["processes"] == 2
+    assert lines[2]["schedules"] == {"nightly": "1970-01-01T02:00:00.000000Z"}
+
+
+def test_a_supervisor_without_tasks_warns(caplog):
+    with caplog.at_level(logging.WARNING, logger="duly"):
+        log_event(ready(tasks=()))
+
+    (message,) = caplog.messages
+    assert message.startswith("no task is registered: import the modules that define your tasks")
+
+
+def test_a_hostile_name_cannot_end_the_line_that_lists_it(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready(tasks=("a\nERROR forged",), queues="a\nb", app="a\nb"))
+
+    assert not any("\n" in message for message in caplog.messages)

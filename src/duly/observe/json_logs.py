@@ -4,7 +4,10 @@ import json
 import logging
 from datetime import UTC, datetime
 
-_FIELDS = ("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id")
+_FIELDS = (
+    *("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id"),
+    *("tasks", "queues", "schedules", "processes", "concurrency", "async_limit"),
+)
 """What lines of duly carry beside their message, each where it is known."""
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import assert_never
 
 from duly.core.escape import clean
+from duly.core.instants import iso, shown_instant
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.events import (
@@ -19,8 +20,10 @@ from duly.events import (
     RunsUndelivered,
     StoreFailed,
     StoreRecovered,
+    SupervisorReady,
     UnknownTaskDelivered,
     WorkerEnded,
+    WorkerEvent,
     WorkerGaveUp,
     WorkerStalled,
     WorkerStarted,
@@ -32,6 +35,7 @@ _REQUESTED = frozenset({"snoozed", "suspended"})
 """Ends of attempts that go on later because their bodies want it so."""
 _NAMED = 5
 """How many runs a line names at the most."""
+_TASKS_NAMED = 20
 
 
 def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
@@ -47,32 +51,8 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, its result is dropped"
             logger.warning(text, run_id, claim_number, extra=about)
-        case WorkerStarted(worker_id, store):
-            about = {"worker_id": worker_id}
-            logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
-        case WorkerEnded(worker_id, reason, run_ids):
-            level = logging.INFO if reason == "stopped" else logging.WARNING
-            about = {"worker_id": worker_id}
-            left = _left(run_ids)
-            logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
-        case WorkerGaveUp(worker_id, lease, error):
-            logger.error(
-                "worker %s gives up: for %.0f s its heartbeats succeeded and every other write "
-                "failed: %s",
-                worker_id,
-                lease,
-                clean(error),
-                extra={"worker_id": worker_id},
-            )
-        case WorkerStalled(worker_id, thread, seconds):
-            logger.error(
-                "worker %s stops: its thread %s has hung for %.0f s, and the worker can make no "
-                "progress without it",
-                worker_id,
-                thread,
-                seconds,
-                extra={"worker_id": worker_id},
-            )
+        case WorkerStarted() | SupervisorReady() | WorkerEnded() | WorkerGaveUp() | WorkerStalled():
+            _log_worker_event(event)
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
         case StoreRecovered(what):
@@ -100,6 +80,40 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
                 "letters now: %s",
                 len(run_ids),
                 ", ".join(run_ids[:_NAMED]),
+            )
+        case _:
+            assert_never(event)
+
+
+def _log_worker_event(event: WorkerEvent) -> None:
+    match event:
+        case WorkerStarted(worker_id, store):
+            about = {"worker_id": worker_id}
+            logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
+        case SupervisorReady():
+            _log_ready(event)
+        case WorkerEnded(worker_id, reason, run_ids):
+            level = logging.INFO if reason == "stopped" else logging.WARNING
+            about = {"worker_id": worker_id}
+            left = _left(run_ids)
+            logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
+        case WorkerGaveUp(worker_id, lease, error):
+            logger.error(
+                "worker %s gives up: for %.0f s its heartbeats succeeded and every other write "
+                "failed: %s",
+                worker_id,
+                lease,
+                clean(error),
+                extra={"worker_id": worker_id},
+            )
+        case WorkerStalled(worker_id, thread, seconds):
+            logger.error(
+                "worker %s stops: its thread %s has hung for %.0f s, and the worker can make no "
+                "progress without it",
+                worker_id,
+                thread,
+                seconds,
+                extra={"worker_id": worker_id},
             )
         case _:
             assert_never(event)
@@ -155,6 +169,51 @@ def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets
         else "",
         clean(draft),
     )
+
+
+def _log_ready(event: SupervisorReady) -> None:
+    """Write what a supervisor's workers run, one line per subject."""
+    if event.tasks:
+        about: dict[str, object] = {"tasks": event.tasks}
+        names = _list(event.tasks, _TASKS_NAMED)
+        logger.info("%s: %s", _count(len(event.tasks), "task"), names, extra=about)
+    else:
+        logger.warning(
+            "no task is registered: import the modules that define your tasks in the module of %s",
+            clean(event.app),
+        )
+    about = {
+        "queues": event.queues,
+        "processes": event.processes,
+        "concurrency": event.concurrency,
+        "async_limit": event.async_limit,
+    }
+    logger.info(
+        "queues: %s; concurrency: %s, each with %s and %s",
+        clean(event.queues),
+        _count(event.processes, "process"),
+        _count(event.concurrency, "thread"),
+        _count(event.async_limit, "coroutine"),
+        extra=about,
+    )
+    next_fires = {each.name: iso(each.next_at) for each in event.schedules}
+    shown = [f"{each.name} at {shown_instant(each.next_at, event.now)}" for each in event.schedules]
+    logger.info(
+        "%s%s",
+        _count(len(shown), "schedule"),
+        f", next: {_list(shown, _NAMED)}" if shown else "",
+        extra={"schedules": next_fires},
+    )
+
+
+def _list(texts: Sequence[str], most: int) -> str:
+    more = f", and {len(texts) - most} more" if len(texts) > most else ""
+    return clean(", ".join(texts[:most]) + more)
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _left(run_ids: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,12 +26,18 @@ from duly.worker.garbage_collection import collect_less
 from duly.worker.service_loop import Service, ServiceLoop
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks, start_marks_path
-from duly.worker.supervisor_services import SUSPECT_PAUSE, DeadChildRecovery, SuspectMonitor
+from duly.worker.supervisor_services import (
+    SUSPECT_PAUSE,
+    DeadChildRecovery,
+    StartAnnouncement,
+    SuspectMonitor,
+)
 from duly.worker.task_budget import TaskBudget
 from duly.worker.watchdog import Watchdog
 from duly.worker.worker_process import (
     ChildProcess,
     Start,
+    SupervisedWorker,
     ask_to_stop,
     kill_group,
     kill_leftover_processes,
@@ -71,18 +77,6 @@ def run(
     return keeper.run()
 
 
-@dataclass(slots=True)
-class _SupervisedWorker:
-    process: ChildProcess
-    worker_id: str
-    slots: StartMarks
-    settings: WorkerSettings
-    one_slot: bool
-    started_at: float
-    frozen_since: float | None = None
-    retired_at: float | None = None
-
-
 class Supervisor:
     """Supervises children; its threads are the keepalive and the service loop."""
 
@@ -108,7 +102,7 @@ class Supervisor:
         self._folder = runtime_folder(store)
         self._bus = bus
         self._lock = threading.Lock()
-        self._children: dict[int, _SupervisedWorker] = {}
+        self._children: dict[int, SupervisedWorker] = {}
         self._budget = TaskBudget(settings.max_tasks)
         self._id = new_id()
         self._tether = Watchdog(self._id)
@@ -128,7 +122,11 @@ class Supervisor:
         self._keepalive.on_attempt = self._attend
         self._dead_children = DeadChildRecovery(store, self._bus, self._folder)
         self._suspects = SuspectMonitor(store, self._may_have_suspects)
-        services: list[Service] = [self._dead_children, self._suspects]
+        self._registered_id: str | None = None
+        self._announcement = StartAnnouncement(
+            store, bus, self._find_registered, app, settings, processes
+        )
+        services: list[Service] = [self._dead_children, self._suspects, self._announcement]
         self._services = ServiceLoop("duly-supervisor", services, self._bus)
 
     def run(self) -> int:
@@ -175,7 +173,7 @@ class Supervisor:
             slots.close()
             raise
         with self._lock:
-            self._children[process.pid] = _SupervisedWorker(
+            self._children[process.pid] = SupervisedWorker(
                 process, worker_id, slots, settings, one_slot, monotonic()
             )
 
@@ -215,7 +213,7 @@ class Supervisor:
             else:
                 self._on_child_exit(child, os.waitstatus_to_exitcode(status))
 
-    def _on_child_exit(self, child: _SupervisedWorker, status: int) -> None:
+    def _on_child_exit(self, child: SupervisedWorker, status: int) -> None:
         """A child is gone: kill its group, then have its runs settled."""
         child.process.returncode = status
         kill_leftover_processes(child.process, child.worker_id)
@@ -246,6 +244,7 @@ class Supervisor:
         self._services.hurry(self._dead_children)
         if had_registered:
             self._failed_starts = 0
+            self._registered_id = child.worker_id
         else:
             self._pause_starts()
 
@@ -262,7 +261,7 @@ class Supervisor:
             elif child.retired_at is not None:
                 if now - child.retired_at >= self._settings.grace + _KILL_AFTER_GRACE:
                     kill_group(child.process)
-            elif self._has_stuck_body(child, now):
+            elif child.is_overdue(now - _PATIENCE_SECONDS):
                 self._retire(child)
         if self._stopping_since is not None:
             if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
@@ -311,14 +310,7 @@ class Supervisor:
                 self._spawn(missing, one_slot=False)
 
     @staticmethod
-    def _has_stuck_body(child: _SupervisedWorker, now: float) -> bool:
-        return any(
-            not mark.ended and now > mark.overdue_at + _PATIENCE_SECONDS
-            for mark in child.slots.marks()
-        )
-
-    @staticmethod
-    def _retire(child: _SupervisedWorker) -> None:
+    def _retire(child: SupervisedWorker) -> None:
         """Replace a child: it finishes what it can within the grace, then it is killed."""
         child.retired_at = monotonic()
         ask_to_stop(child.process)
@@ -329,6 +321,12 @@ class Supervisor:
             if child.slots.registered and now >= child.slots.deadline:
                 kill_group(child.process)
 
+    def _find_registered(self) -> str | None:
+        """Return the id of a worker that has registered, if there is one."""
+        with self._lock:
+            found = (c.worker_id for c in self._children.values() if c.slots.registered)
+            return next(found, self._registered_id)
+
     # -- liveness --
 
     def _members(self) -> Mapping[str, Callable[[float], None]]:
@@ -336,7 +334,7 @@ class Supervisor:
             registered = [c for c in self._children.values() if c.slots.needs_renewal]
             return {child.worker_id: partial(self._publish, child) for child in registered}
 
-    def _publish(self, child: _SupervisedWorker, deadline: float) -> None:
+    def _publish(self, child: SupervisedWorker, deadline: float) -> None:
         with self._lock:
             # It may have ended and been buried while the beat was on its way.
             if self._children.get(child.process.pid) is child:
@@ -394,6 +392,7 @@ class Supervisor:
             self._reap()
             threading.Event().wait(0.01)
         self._services.stop()
+        self._announcement.finish()
         self._dead_children.finish()
         self._keepalive.stop()
         self._tether.close()
