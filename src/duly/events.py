@@ -19,6 +19,8 @@ class AttemptEnded(NamedTuple):
     error: str | None
     traceback: str | None = None
     """Of an exception of the body, without the secrets that it shows."""
+    waited: int | None = None
+    """Microseconds from when the run was due until the attempt began; None if it did not begin."""
 
 
 class ResultDropped(NamedTuple):
@@ -146,13 +148,22 @@ class EventBus:
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
-        self.wants_successes = False
-        """Whether anybody wants an event for every success; they are many."""
+        self._wants_successes: tuple[Callable[[], bool], ...] = ()
 
-    def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
-        """Call `subscriber` with every later event, perhaps without those of plain successes."""
+    @property
+    def wants_successes(self) -> bool:
+        """Whether a subscriber wants an event for every success; there are many of them."""
+        return any(wants() for wants in self._wants_successes)
+
+    def subscribe(
+        self, subscriber: Subscriber, *, successes: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Call `subscriber` with every later event.
+
+        While `successes` returns False, it may be spared the events of plain successes.
+        """
         self._subscribers = (*self._subscribers, subscriber)
-        self.wants_successes = self.wants_successes or successes
+        self._wants_successes = (*self._wants_successes, successes)
 
     def replace(self, subscriber: Subscriber, other: Subscriber) -> None:
         """Call another subscriber in the place of one."""

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import time
 
 import pytest
 
@@ -16,6 +18,65 @@ from duly.observe.logs import log_event
 pytestmark = pytest.mark.surface
 
 AS_IT_SAYS = "now queued again or ended as the task says"
+
+
+def records_of(caplog, run):
+    """Return the records that carry the id of a run."""
+    return [record for record in caplog.records if getattr(record, "run_id", None) == run.id]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_each_run_that_succeeds_is_one_line_unless_the_log_is_quiet(caplog, app, level):
+    @app.task(name="shop:charge")
+    def charge() -> int:
+        return 7
+
+    # Not before the application is made, since programs set up their logs when they start.
+    with caplog.at_level(level, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    lines = [record.getMessage() for record in records_of(caplog, run)]
+    assert len(lines) == (level == logging.INFO)
+    for line in lines:
+        assert re.fullmatch(
+            rf"shop:charge {run.id[-8:]} attempt 1: succeeded "
+            r"in \d\.\d{3} s after waiting \d+\.\d{3} s",
+            line,
+        )
+
+
+def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app):
+    @app.task(name="shop:charge")
+    def charge() -> None:
+        time.sleep(0.05)
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        time.sleep(0.3)
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["run_id"], line["task"], line["state"]) == (run.id, "shop:charge", "succeeded")
+    assert 0.3 <= line["waited_seconds"] < 20
+    assert 0.05 <= line["duration_seconds"] < 20
+
+
+def test_the_line_of_a_run_that_failed_names_the_command_that_shows_it(caplog, app):
+    @app.task(name="shop:charge")
+    def charge() -> None:
+        raise ValueError("no\nERROR forged")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    assert record.getMessage().startswith(
+        f"shop:charge {run.id[-8:]} attempt 1: failed (raised) in "
+    )
+    assert record.getMessage().endswith(rf"ValueError: no\nERROR forged (duly runs show {run.id})")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +121,7 @@ def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
         run = order.enqueue()
         app.worker().drain(timeout=20)
 
-    (record,) = [record for record in caplog.records if run.id in record.getMessage()]
+    (record,) = records_of(caplog, run)
     assert record.levelno == logging.INFO
     assert record.getMessage().endswith("waits in step event:paid")
 
@@ -76,9 +137,7 @@ def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, fo
         run = charge.enqueue()
         app.worker().drain(timeout=20)
 
-    retried, failed = [
-        form().format(record) for record in caplog.records if run.id in record.getMessage()
-    ]
+    retried, failed = [form().format(record) for record in records_of(caplog, run)]
     assert "in charge" not in retried
     assert 'raise ConnectionError("the bank' in failed.replace("\\", "")
     if form is LineFormatter:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 _FIELDS = (
     *("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id"),
+    *("waited_seconds", "duration_seconds"),
     *("tasks", "queues", "schedules", "processes", "concurrency", "async_limit"),
 )
 """What lines of duly carry beside their message, each where it is known."""

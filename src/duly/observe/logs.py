@@ -6,6 +6,7 @@ from functools import cache
 from itertools import islice
 from typing import assert_never
 
+from duly.clock import MICROSECONDS
 from duly.core.escape import clean
 from duly.core.instants import iso, shown_instant
 from duly.core.states import State
@@ -33,9 +34,12 @@ logger = logging.getLogger("duly")
 
 _REQUESTED = frozenset({"snoozed", "suspended"})
 """Ends of attempts that go on later because their bodies want it so."""
+_SUCCEEDED, _CANCELLED = State.SUCCEEDED, State.CANCELLED
 _NAMED = 5
 """How many runs a line names at the most."""
 _TASKS_NAMED = 20
+_SHORT_ID = 8
+"""How many characters of a run's id a line of text shows: the last ones, which differ most."""
 
 
 def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
@@ -227,44 +231,65 @@ def _left(run_ids: Sequence[str]) -> str:
 
 
 def _log_attempt(event: AttemptEnded, failures: int) -> None:
-    claim, verdict = event.claim, event.verdict
+    level = _level_of(event, failures)
+    if not logger.isEnabledFor(level):
+        return
+    claim, waited = event.claim, event.waited
+    seconds = event.elapsed / MICROSECONDS
+    about = {
+        "run_id": claim.run_id,
+        "task": claim.task,
+        "queue": claim.queue,
+        "attempt": claim.attempt,
+        "outcome": event.outcome,
+        "state": event.verdict.state.value if type(event.verdict) is Finish else "queued",
+        "error": event.error,
+        "waited_seconds": None if waited is None else waited / MICROSECONDS,
+        "duration_seconds": seconds,
+    }
+    wait = "" if waited is None else f" after waiting {waited / MICROSECONDS:.3f} s"
+    short_id, end, sequel = claim.run_id[-_SHORT_ID:], _end_of(event), _sequel_of(event)
+    values = (claim.task, short_id, claim.attempt, end, seconds, wait, sequel)
+    record = logger.makeRecord(
+        logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
+    )
+    if level == logging.ERROR:
+        # The exception is only known as text here; formatters show this as its traceback.
+        record.exc_text = event.traceback
+    logger.handle(record)
+
+
+_ATTEMPT_TEXT = "%s %s attempt %s: %s in %.3f s%s%s"
+_PLACE = (__file__, _log_attempt.__code__.co_firstlineno)
+
+
+def _level_of(event: AttemptEnded, failures: int) -> int:
+    verdict = event.verdict
+    if type(verdict) is Finish:
+        # One test after the other: this is asked of every run, and an Enum is slow to look up.
+        is_planned = verdict.state is _SUCCEEDED or verdict.state is _CANCELLED
+        return logging.INFO if is_planned else failures
+    return logging.INFO if event.outcome in _REQUESTED else logging.WARNING
+
+
+def _end_of(event: AttemptEnded) -> str:
+    """Return how an attempt ended: by the state of its run, if that has ended with it."""
+    verdict = event.verdict
+    if not isinstance(verdict, Finish):
+        return event.outcome
+    return f"{verdict.state.value} ({verdict.cause})" if verdict.cause else verdict.state.value
+
+
+def _sequel_of(event: AttemptEnded) -> str:
+    """Return why an attempt failed, and what follows."""
+    verdict = event.verdict
     if isinstance(verdict, Finish):
-        level = logging.DEBUG if verdict.state == State.SUCCEEDED else failures
-        if verdict.state == State.CANCELLED:
-            level = logging.INFO
-        follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
+        follows = ""
+    elif verdict.awaits is None:
+        follows = f"; again in {verdict.after:.1f} s"
     else:
-        level = logging.INFO if event.outcome in _REQUESTED else logging.WARNING
-        follows = (
-            f"again in {verdict.after:.1f} s"
-            if verdict.awaits is None
-            else f"waits in step {verdict.awaits}"
-        )
-    if logger.isEnabledFor(level):
-        about = {
-            "run_id": claim.run_id,
-            "task": claim.task,
-            "queue": claim.queue,
-            "attempt": claim.attempt,
-            "outcome": event.outcome,
-            "state": str(verdict.state) if isinstance(verdict, Finish) else "queued",
-            "error": event.error,
-        }
-        text = "run %s %s attempt %s %s after %.3f s: %s%s"
-        values = (
-            claim.run_id,
-            claim.task,
-            claim.attempt,
-            event.outcome,
-            event.elapsed / 1e6,
-            follows,
-            f"; {clean(event.error)}" if event.error else "",
-        )
-        place = (__file__, _log_attempt.__code__.co_firstlineno)
-        record = logger.makeRecord(
-            logger.name, level, *place, text, values, None, _log_attempt.__name__, about
-        )
-        if level == logging.ERROR:
-            # The exception is only known as text here; formatters show this as its traceback.
-            record.exc_text = event.traceback
-        logger.handle(record)
+        follows = f"; waits in step {verdict.awaits}"
+    why = f": {clean(event.error)}" if event.error else ""
+    if isinstance(verdict, Finish) and _level_of(event, logging.ERROR) == logging.ERROR:
+        return f"{why} (duly runs show {event.claim.run_id})"
+    return follows + why
