@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import time
+from functools import partial
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("form", [LineFormatter, JsonFormatter])
-def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, form):
+def test_the_log_has_the_traceback_of_every_attempt_that_failed(caplog, app, form):
     @app.task(name="charge", retries=Retry(1, base=0))
     def charge() -> None:
         raise ConnectionError("the bank\ndoes not answer")
@@ -137,15 +138,31 @@ def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, fo
         run = charge.enqueue()
         app.worker().drain(timeout=20)
 
-    retried, failed = [form().format(record) for record in records_of(caplog, run)]
-    assert "in charge" not in retried
-    assert 'raise ConnectionError("the bank' in failed.replace("\\", "")
-    if form is LineFormatter:
-        first, *rest = failed.split("\n")
-        assert "ERROR" in first
-        assert all(line.startswith("    ") for line in rest)
-    else:
-        assert json.loads(failed)["traceback"].startswith("Traceback")
+    lines = [form().format(record) for record in records_of(caplog, run)]
+    for line, level in zip(lines, ("WARNING", "ERROR"), strict=True):
+        assert 'raise ConnectionError("the bank' in line.replace("\\", "")
+        if form is LineFormatter:
+            first, *rest = line.split("\n")
+            assert level in first
+            assert all(line.startswith("    ") for line in rest)
+        else:
+            assert "\n" not in line
+            assert json.loads(line)["traceback"].startswith("Traceback")
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, app):
+    @app.task(name="charge")
+    def charge() -> None:
+        raise ConnectionError
+
+    app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    assert "Traceback" not in LineFormatter().format(record)
 
 
 SCHEDULE = ScheduleRecord(

@@ -253,7 +253,7 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
     record = logger.makeRecord(
         logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
     )
-    if level == logging.ERROR:
+    if level >= logging.WARNING:
         # The exception is only known as text here; formatters show this as its traceback.
         record.exc_text = event.traceback
     logger.handle(record)
