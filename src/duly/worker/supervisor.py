@@ -23,6 +23,7 @@ from duly.store.protocol import Store
 from duly.store.store_factory import open_store, runtime_folder
 from duly.worker.app_probe import find_settings
 from duly.worker.garbage_collection import collect_less
+from duly.worker.restart_backoff import RestartBackoff
 from duly.worker.service_loop import Service, ServiceLoop
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks, start_marks_path
@@ -48,7 +49,7 @@ from duly.worker.worker_program import CANNOT_LOAD
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
 _KILL_AFTER_GRACE = 2.0
-_LONGEST_RESTART_PAUSE = 10.0
+_ENDING_LOOK_SECONDS = 0.02
 
 
 def run(
@@ -108,8 +109,7 @@ class Supervisor:
         self._tether = Watchdog(self._id)
         self._stopping_since: float | None = None
         self._has_worked = False
-        self._failed_starts = 0
-        self._restart_at = 0.0
+        self._backoff = RestartBackoff()
         self._status = 0
         self._keepalive = HeartbeatThread(
             store.heartbeats(),
@@ -140,7 +140,7 @@ class Supervisor:
         looked_at = monotonic()
         try:
             while self._children or self._stopping_since is None:
-                if signals.wait(self._settings.deadline_check_interval):
+                if signals.wait(self._look_seconds()):
                     self._on_stop_signal()
                 now = monotonic()
                 if now - looked_at > self._settings.lease - self._settings.margin:
@@ -152,6 +152,11 @@ class Supervisor:
         finally:
             self._end()
         return self._status
+
+    def _look_seconds(self) -> float:
+        """Return how long to wait for a signal: the end of the last child is settled soon."""
+        is_ending = self._dead_children.pending and not self._children
+        return _ENDING_LOOK_SECONDS if is_ending else self._settings.deadline_check_interval
 
     # -- children --
 
@@ -243,15 +248,10 @@ class Supervisor:
         self._dead_children.add(child.worker_id, reason, stopped=is_ordered or is_idle)
         self._services.hurry(self._dead_children)
         if had_registered:
-            self._failed_starts = 0
+            self._backoff.note_success()
             self._registered_id = child.worker_id
         else:
-            self._pause_starts()
-
-    def _pause_starts(self) -> None:
-        self._failed_starts += 1
-        pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._failed_starts, 10))
-        self._restart_at = monotonic() + pause
+            self._backoff.note_failure()
 
     def _look_after(self, now: float) -> None:
         for child in list(self._children.values()):
@@ -275,7 +275,7 @@ class Supervisor:
         except (OSError, StoreRefused) as error:
             # There is no room on the disk, or for another process. That may pass.
             self._bus.emit(EngineFailed("start a worker process", repr(error)))
-            self._pause_starts()
+            self._backoff.note_failure()
 
     def _has_ended(self) -> bool:
         """Return whether no child may begin a task, or all found none and left nothing behind."""
@@ -295,7 +295,7 @@ class Supervisor:
 
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
-        if now >= self._restart_at:
+        if self._backoff.is_over(now):
             suspects = [child for child in working if child.one_slot]
             newest = max((child.started_at for child in suspects), default=0.0)
             if (

@@ -39,6 +39,11 @@ from duly.worker.worker_program import (
 _STOPPING_LOOK_SECONDS = 0.25
 """How often a worker that was asked to stop looks whether its last body has ended."""
 _IDLE_SECONDS = 3.0
+"""How long a one-slot worker stays without a run: others may become suspects meanwhile."""
+_DRAIN_LOOK_SECONDS = 0.1
+"""How often a worker that drains looks whether it is idle."""
+_SOON_SECONDS = 3.0
+"""A worker that drains waits for runs that become due within this time, such as retries."""
 
 
 def main() -> None:
@@ -113,13 +118,17 @@ class _WorkerMonitor:
         self._slots = slots
         self._settings = settings
         self._signals = signals
-        self._ends_when_idle = drain or settings.one_slot
+        self._drains = drain and not settings.one_slot
+        self._look_seconds = settings.deadline_check_interval
+        if self._drains:
+            self._look_seconds = min(self._look_seconds, _DRAIN_LOOK_SECONDS)
         self._busy_at = monotonic()
+        self._ask_store_at = self._busy_at
 
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(self._settings.deadline_check_interval)
+            asked = self._signals.wait(self._look_seconds)
             self.fence()
             if self._worker.write_monitor.gave_up:
                 # As at the end of the grace: the keeper settles what still runs.
@@ -127,7 +136,7 @@ class _WorkerMonitor:
                 self._worker.stop_claiming()
                 return
             is_spent = self._worker.has_spent_its_tasks()
-            if asked or is_spent or self._is_idle_long_enough():
+            if asked or is_spent or self._has_nothing_to_do():
                 break
             if self._worker.threads.look(every=self._settings.deadline_check_interval):
                 break
@@ -154,15 +163,21 @@ class _WorkerMonitor:
         if frozen and now >= self._slots.deadline:
             os.killpg(0, signal.SIGKILL)
 
-    def _is_idle_long_enough(self) -> bool:
-        if not self._ends_when_idle:
+    def _has_nothing_to_do(self) -> bool:
+        """Return whether the worker should end because there is no work for it."""
+        if not (self._drains or self._settings.one_slot):
             return False
+        now = monotonic()
         if not self._worker.is_idle():
-            self._busy_at = monotonic()
-        if monotonic() - self._busy_at <= _IDLE_SECONDS:
+            self._busy_at = self._ask_store_at = now
             return False
-        # A one-slot child serves suspects alone, and others look for those.
-        return self._settings.one_slot or self._worker.has_drained()
+        if self._settings.one_slot:
+            # It serves suspects alone, and others look for those.
+            return now - self._busy_at > _IDLE_SECONDS
+        if now < self._ask_store_at:
+            return False
+        self._ask_store_at = now + self._settings.deadline_check_interval
+        return self._worker.has_drained(soon=_SOON_SECONDS)
 
 
 def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
