@@ -53,6 +53,29 @@ class SupervisorReady(NamedTuple):
     async_limit: int
 
 
+class SupervisorStopping(NamedTuple):
+    """A supervisor ends: it has told its worker processes to, or none is left."""
+
+    reason: str
+    running: int
+    """How many tasks have begun and not ended."""
+    grace: float
+    """For how many seconds they may go on."""
+
+
+class WorkerStopping(NamedTuple):
+    """A worker claims nothing more and waits for the tasks that run."""
+
+    worker_id: str
+    running: tuple[tuple[str, str], ...]
+    """Of each run its task and its id."""
+    grace: float
+
+
+STOPPED = "stopped"
+STOPPED_BY_SECOND_SIGNAL = "stopped at once, by a second signal"
+
+
 class WorkerEnded(NamedTuple):
     """A worker's process is gone or was declared dead; its runs were settled."""
 
@@ -125,7 +148,15 @@ class RunsUndelivered(NamedTuple):
     run_ids: tuple[str, ...]
 
 
-WorkerEvent = WorkerStarted | SupervisorReady | WorkerEnded | WorkerGaveUp | WorkerStalled
+WorkerEvent = (
+    WorkerStarted
+    | SupervisorReady
+    | SupervisorStopping
+    | WorkerStopping
+    | WorkerEnded
+    | WorkerGaveUp
+    | WorkerStalled
+)
 
 Event = (
     AttemptEnded

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from duly.events import EventBus
 from duly.settings import WorkerSettings
 from duly.worker.worker_main import _WorkerMonitor
 from tests.servers.processes import wait_until
@@ -28,7 +29,7 @@ def worker():
         threads=SimpleNamespace(
             look=lambda **_: False, has_lost_one=lambda: False, has_stalled=False
         ),
-        inflight=SimpleNamespace(is_empty=lambda: True),
+        inflight=SimpleNamespace(is_empty=lambda: True, started=list),
         has_spent_its_tasks=lambda: False,
         is_idle=lambda: True,
         has_drained=lambda **_: True,
@@ -38,7 +39,7 @@ def worker():
 
 def monitor_of(worker, signals):
     slots = SimpleNamespace(attended_at=float("inf"))
-    return _WorkerMonitor(worker, slots, WorkerSettings(), signals, drain=True)
+    return _WorkerMonitor(worker, slots, WorkerSettings(), signals, EventBus(), drain=True)
 
 
 def test_a_worker_that_drains_ends_at_once_when_nothing_is_left(worker):

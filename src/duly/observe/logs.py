@@ -12,6 +12,8 @@ from duly.core.instants import iso, shown_instant
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.events import (
+    STOPPED,
+    STOPPED_BY_SECOND_SIGNAL,
     AttemptEnded,
     ClaimsHandedBack,
     EngineFailed,
@@ -22,12 +24,14 @@ from duly.events import (
     StoreFailed,
     StoreRecovered,
     SupervisorReady,
+    SupervisorStopping,
     UnknownTaskDelivered,
     WorkerEnded,
     WorkerEvent,
     WorkerGaveUp,
     WorkerStalled,
     WorkerStarted,
+    WorkerStopping,
 )
 
 logger = logging.getLogger("duly")
@@ -35,6 +39,7 @@ logger = logging.getLogger("duly")
 _REQUESTED = frozenset({"snoozed", "suspended"})
 """Ends of attempts that go on later because their bodies want it so."""
 _SUCCEEDED, _CANCELLED = State.SUCCEEDED, State.CANCELLED
+_PLANNED_STOPS = frozenset({STOPPED, STOPPED_BY_SECOND_SIGNAL})
 _NAMED = 5
 """How many runs a line names at the most."""
 _TASKS_NAMED = 20
@@ -55,7 +60,15 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, its result is dropped"
             logger.warning(text, run_id, claim_number, extra=about)
-        case WorkerStarted() | SupervisorReady() | WorkerEnded() | WorkerGaveUp() | WorkerStalled():
+        case (
+            WorkerStarted()
+            | SupervisorReady()
+            | SupervisorStopping()
+            | WorkerStopping()
+            | WorkerEnded()
+            | WorkerGaveUp()
+            | WorkerStalled()
+        ):
             _log_worker_event(event)
         case StoreFailed(what, error, pause):
             logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
@@ -96,8 +109,17 @@ def _log_worker_event(event: WorkerEvent) -> None:
             logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
         case SupervisorReady():
             _log_ready(event)
+        case SupervisorStopping(reason, running, grace):
+            tasks = _count(running, "running task")
+            again = "Ctrl-C" if reason == "Ctrl-C" else "signal"
+            waits = f"; waiting up to {grace:g} s for {tasks}; a second {again} ends the wait"
+            logger.info("stopping: %s%s", reason, waits if running else "")
+        case WorkerStopping(worker_id, running, grace):
+            text = "worker %s waits up to %g s for %s"
+            names = _list([f"{task} {run_id[-_SHORT_ID:]}" for task, run_id in running], _NAMED)
+            logger.info(text, worker_id, grace, names, extra={"worker_id": worker_id})
         case WorkerEnded(worker_id, reason, run_ids):
-            level = logging.INFO if reason == "stopped" else logging.WARNING
+            level = logging.INFO if reason in _PLANNED_STOPS else logging.WARNING
             about = {"worker_id": worker_id}
             left = _left(run_ids)
             logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)

@@ -25,6 +25,7 @@ from duly.worker.app_probe import find_settings
 from duly.worker.garbage_collection import collect_less
 from duly.worker.restart_backoff import RestartBackoff
 from duly.worker.service_loop import Service, ServiceLoop
+from duly.worker.shutdown import Shutdown
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks, start_marks_path
 from duly.worker.supervisor_services import (
@@ -48,7 +49,6 @@ from duly.worker.worker_program import CANNOT_LOAD
 
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
-_KILL_AFTER_GRACE = 2.0
 _ENDING_LOOK_SECONDS = 0.02
 
 
@@ -107,7 +107,7 @@ class Supervisor:
         self._budget = TaskBudget(settings.max_tasks)
         self._id = new_id()
         self._tether = Watchdog(self._id)
-        self._stopping_since: float | None = None
+        self._shutdown = Shutdown(bus, settings.grace)
         self._has_worked = False
         self._backoff = RestartBackoff()
         self._status = 0
@@ -137,11 +137,13 @@ class Supervisor:
             self._spawn(missing, one_slot=False)
         self._keepalive.start()
         self._services.start()
-        looked_at = monotonic()
+        looked_at, look_seconds = monotonic(), self._settings.deadline_check_interval
         try:
-            while self._children or self._stopping_since is None:
-                if signals.wait(self._look_seconds()):
-                    self._on_stop_signal()
+            while self._children or not self._shutdown.has_begun:
+                # What the last child held is settled soon.
+                is_ending = self._dead_children.pending and not self._children
+                if signals.wait(_ENDING_LOOK_SECONDS if is_ending else look_seconds):
+                    self._on_stop_signal(signals.last)
                 now = monotonic()
                 if now - looked_at > self._settings.lease - self._settings.margin:
                     self._kill_expired(now)
@@ -152,11 +154,6 @@ class Supervisor:
         finally:
             self._end()
         return self._status
-
-    def _look_seconds(self) -> float:
-        """Return how long to wait for a signal: the end of the last child is settled soon."""
-        is_ending = self._dead_children.pending and not self._children
-        return _ENDING_LOOK_SECONDS if is_ending else self._settings.deadline_check_interval
 
     # -- children --
 
@@ -236,15 +233,16 @@ class Supervisor:
             # code that cannot be loaded: that may be mended, and other children may still work.
             start_marks_path(self._folder, child.worker_id).unlink(missing_ok=True)
             self._status = CANNOT_LOAD[status]
+            self._shutdown.begin()
             self._stop_children()
             return
-        is_ordered = gave_up or child.retired_at is not None or self._stopping_since is not None
+        is_ordered = gave_up or child.retired_at is not None or self._shutdown.has_begun
         # A body can end its process with status 0, too.
         is_idle = status == 0 and is_empty
         is_spent = share is not None and claimed >= share
         if self._drain and is_idle and not (is_ordered or is_spent or child.one_slot):
             self._processes -= 1  # It found nothing left to do, and needs no successor.
-        reason = "stopped" if is_idle else f"its process ended with status {status}"
+        reason = self._shutdown.reason_of(child, status, is_idle=is_idle)
         self._dead_children.add(child.worker_id, reason, stopped=is_ordered or is_idle)
         self._services.hurry(self._dead_children)
         if had_registered:
@@ -259,16 +257,16 @@ class Supervisor:
                 if now - child.frozen_since >= self._settings.lease:
                     kill_group(child.process)
             elif child.retired_at is not None:
-                if now - child.retired_at >= self._settings.grace + _KILL_AFTER_GRACE:
+                if self._shutdown.is_overdue(now, child.retired_at):
                     kill_group(child.process)
             elif child.is_overdue(now - _PATIENCE_SECONDS):
                 self._retire(child)
-        if self._stopping_since is not None:
-            if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
+        if self._shutdown.has_begun:
+            if self._shutdown.is_overdue(now):
                 self._kill_all()
             return
         if self._has_ended():
-            self._stopping_since = now
+            self._shutdown.begin_when_done(is_spent=self._budget.is_spent)
             return
         try:
             self._refill(now)
@@ -371,14 +369,15 @@ class Supervisor:
 
     # -- stopping --
 
-    def _on_stop_signal(self) -> None:
-        if self._stopping_since is None:
+    def _on_stop_signal(self, number: int) -> None:
+        if not self._shutdown.has_begun:
+            self._shutdown.begin_by_signal(number, self._children.values())
             self._stop_children()
         else:
+            self._shutdown.force()
             self._kill_all()
 
     def _stop_children(self) -> None:
-        self._stopping_since = self._stopping_since or monotonic()
         for child in self._children.values():
             ask_to_stop(child.process)
 

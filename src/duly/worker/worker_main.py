@@ -17,6 +17,7 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import OUTAGES, AppNotFound, DulyError
+from duly.events import EventBus, WorkerStopping
 from duly.observe.log_setup import set_up_inherited_logging, write_failure
 from duly.settings import WorkerSettings
 from duly.worker.app_loader import explanation_of, load
@@ -75,7 +76,7 @@ def main() -> None:
     collect_less()
     with _exit_if_refused():
         worker.start()
-    _WorkerMonitor(worker, slots, settings, signals, drain=config["drain"]).run()
+    _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
     worker.stop()
 
 
@@ -111,6 +112,7 @@ class _WorkerMonitor:
         slots: StartMarks,
         settings: WorkerSettings,
         signals: Signals,
+        bus: EventBus,
         *,
         drain: bool,
     ) -> None:
@@ -118,6 +120,7 @@ class _WorkerMonitor:
         self._slots = slots
         self._settings = settings
         self._signals = signals
+        self._bus = bus
         self._drains = drain and not settings.one_slot
         self._look_seconds = settings.deadline_check_interval
         if self._drains:
@@ -146,6 +149,7 @@ class _WorkerMonitor:
                 sys.exit(LOST_A_THREAD)
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
+        self._announce_wait()
         while not self._worker.inflight.is_empty() and monotonic() < until:
             # Whether a second signal means "at once" is the keeper's to decide: whoever signals all
             # processes of a service has it pass on here what has come here already.
@@ -154,6 +158,13 @@ class _WorkerMonitor:
         # What still runs is the keeper's to settle, once this process is gone.
         if self._worker.threads.has_stalled:
             sys.exit(LOST_A_THREAD)
+
+    def _announce_wait(self) -> None:
+        claims = [held.claim for held in self._worker.inflight.started() if not held.ended]
+        if claims:
+            running = tuple((claim.task, claim.run_id) for claim in claims)
+            grace = self._settings.grace
+            self._bus.emit(WorkerStopping(self._worker.worker_id, running, grace))
 
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""

@@ -38,6 +38,11 @@ class SupervisedWorker:
     frozen_since: float | None = None
     retired_at: float | None = None
 
+    @property
+    def running(self) -> int:
+        """How many tasks have begun there and have not ended."""
+        return sum(not mark.ended for mark in self.slots.marks())
+
     def is_overdue(self, at: float) -> bool:
         """Return whether a task that runs had passed its timeout at that time."""
         return any(not mark.ended and at > mark.overdue_at for mark in self.slots.marks())
