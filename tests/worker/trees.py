@@ -182,7 +182,7 @@ class Notes:
 
 def _is_tether(pid: int) -> bool:
     try:
-        return b"tether" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
 
