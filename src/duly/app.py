@@ -66,7 +66,7 @@ class Duly:
         self._tracing = tracing
         self.registry = Registry()
         self.bus = EventBus()
-        self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
+        self.bus.subscribe(log_event, successes=partial(logger.isEnabledFor, logging.INFO))
         self.runs = Runs(self)
         self.dead = DeadRuns(self)
         self.bulk = BulkActions(self)

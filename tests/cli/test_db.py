@@ -138,6 +138,26 @@ def test_an_unknown_kind_of_database_is_refused(cli, folder):
         assert "no store duly knows" in result.stderr
 
 
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("command", [("runs", "list"), ("queues", "list"), ("doctor",)])
+def test_a_command_without_an_application_suggests_it_before_a_new_database(cli, folder, command):
+    result = cli(*command)
+
+    said = result.stderr + result.stdout
+    assert result.exit_code == 1
+    assert "no database at" in said
+    assert 0 < said.index("--app module:attribute") < said.index("duly db migrate")
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("options", [("--url", "sqlite:///other.db"), ("--app", "orders:app")])
+def test_a_command_that_was_told_where_to_look_suggests_no_application(cli, folder, options):
+    result = cli("runs", "list", *options)
+
+    assert "no database at" in result.stderr
+    assert "--app" not in result.stderr
+
+
 @pytest.mark.parametrize("command", [("runs", "list"), ("dead", "groups"), ("audit",)])
 def test_who_looks_into_a_database_of_others_leaves_no_tables_there(
     cli, store_url, store_kind, command

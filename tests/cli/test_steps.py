@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -34,6 +35,11 @@ def interrupted(app):
     return run
 
 
+def has_line(text, pattern):
+    """Return whether a line of the text matches, from its beginning to its end."""
+    return any(re.fullmatch(pattern, line.rstrip()) for line in text.splitlines())
+
+
 def test_show_lists_the_steps(cli, interrupted):
     shown = cli("runs", "show", interrupted.id).stdout
     found = json.loads(cli("runs", "show", interrupted.id, "--json").stdout)["steps"]
@@ -43,6 +49,72 @@ def test_show_lists_the_steps(cli, interrupted):
         ("prepare", True),
         ("charge", False),
     ]
+
+
+def test_show_gives_the_duration_and_the_result_of_a_step_and_every_time_in_one_format(cli, app):
+    @app.task(name="pack")
+    def pack() -> None:
+        duly.current().log.info("packing")
+        duly.step("weigh", lambda: {"grams": 120})
+
+    run = pack.enqueue()
+    app.worker().drain(timeout=20)
+
+    shown = cli("runs", "show", run.id, "--show-args").stdout
+
+    instant = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert has_line(shown, rf"  {instant} done  step   weigh in \d\.\d{{3}} s: .*grams.*120.*")
+    assert has_line(shown, rf"  {instant} info    packing")
+    assert has_line(shown, r"attempt 1: returned after \d\.\d{3} s")
+    assert set(re.findall(r"(.)\d\d:\d\d:\d\d", shown)) == {" "}
+
+
+def test_show_hides_the_results_of_steps_of_a_task_that_is_not_at_hand(cli, app, folder):
+    @app.task(name="pack")
+    def pack() -> None:
+        duly.step("weigh", lambda: "s3cret")
+
+    run = pack.enqueue()
+    app.worker().drain(timeout=20)
+
+    (folder / "other.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    shown = cli("runs", "show", run.id, "--app", "other:app").stdout
+
+    assert "s3cret" not in shown
+    assert "weigh in" in shown
+
+
+def test_show_names_the_event_that_a_run_waits_for(cli, app):
+    @app.task(name="order")
+    def order() -> None:
+        duly.wait_for("paid", timeout=3600)
+
+    run = order.enqueue()
+    app.worker().drain(timeout=20)
+
+    shown = cli("runs", "show", run.id).stdout
+
+    assert has_line(shown, r"why +it waits for event 'paid' until \S+ \S+ UTC \(in .*")
+    assert has_line(shown, r".* waits wait   event:paid for event 'paid' until \S+ \S+ UTC")
+
+
+def test_show_names_the_child_runs_that_a_run_waits_for(cli, app):
+    @app.task(name="child", queue="nobody-serves")
+    def child() -> None: ...
+
+    @app.task(name="parent")
+    def parent() -> None:
+        duly.gather([child.call()])
+
+    run = parent.enqueue()
+    app.worker(queues="default").drain(timeout=20)
+
+    shown = cli("runs", "show", run.id).stdout
+
+    (waiting_for,) = [each for each in app.runs.list() if each.record.task == "child"]
+    assert "it waits for the end of 1 child run" in shown
+    assert waiting_for.id in shown
 
 
 def test_a_run_is_retried_from_one_of_its_steps(app, cli, interrupted):

@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +16,39 @@ import pytest
 import duly.worker
 from duly import Duly
 from duly.observe.log_setup import FORMAT, LEVEL
+from tests.servers.processes import wait_until
 
+LINGER = """
+import os
+import time
+from pathlib import Path
+
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def linger() -> None:
+    Path(os.environ["BEGUN"]).touch()
+    time.sleep(600)
+"""
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]
+SHOP = """
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def charge(amount: int) -> int:
+    return amount
+
+
+@app.cron("0 3 * * *")
+def nightly() -> None: ...
+"""
 
 
 @pytest.fixture
@@ -155,6 +187,111 @@ def test_an_example_is_worked_off(folder, url):
         ("examples.shop:charge", "succeeded"),
         ("examples.shop:send_receipt", "succeeded"),
     }
+
+
+@pytest.mark.process
+def test_a_worker_lists_its_tasks_and_the_next_fires_of_its_schedules(folder, url):
+    (folder / "shop.py").write_text(SHOP)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "-c", "3"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "2 tasks: shop:charge, shop:nightly" in worker.stderr
+    assert "queues: all; concurrency: 1 process, each with 3 threads" in worker.stderr
+    assert re.search(r"1 schedule, next: shop:nightly at \S+ 03:00:00 UTC \(in ", worker.stderr)
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+def test_a_worker_without_tasks_warns_even_where_it_is_quiet(folder, url):
+    (folder / "shop.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "--quiet"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "no task is registered" in worker.stderr
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+class TestStopping:
+    """A worker with a task that does not end is asked to stop."""
+
+    @pytest.fixture
+    def stop(self, folder, url):
+        """Return what a worker logs that gets these signals while a task runs, and its status."""
+
+        def stopped(*signals, grace="60"):
+            (folder / "shop.py").write_text(LINGER)
+            app = Duly(url)
+
+            @app.task(name="shop:linger")
+            def linger() -> None: ...
+
+            run = linger.enqueue()
+            log = folder / "worker.log"
+            with log.open("w") as output:
+                worker = subprocess.Popen(
+                    [DULY, "worker", "shop:app", "--url", url, "--grace", grace],
+                    stderr=output,
+                    env=os.environ | {"BEGUN": str(folder / "begun")},
+                )
+            try:
+                wait_until((folder / "begun").exists, seconds=40, what="the task has begun")
+                for number, line in signals:
+                    worker.send_signal(number)
+                    wait_until(lambda: line in log.read_text(), seconds=20, what=line)  # noqa: B023
+                return worker.wait(30), log.read_text(), run
+            finally:
+                worker.kill()
+                worker.wait()
+                app.close()
+
+        return stopped
+
+    def test_ctrl_c_says_what_it_waits_for_and_a_second_one_alarms_nobody(self, stop):
+        status, log, run = stop((signal.SIGINT, " waits up to "), (signal.SIGINT, "at once, by"))
+
+        assert status == 0
+        waits = "waiting up to 60 s for 1 running task; a second Ctrl-C ends the wait"
+        assert f"INFO stopping: Ctrl-C; {waits}" in log
+        assert f" waits up to 60 s for shop:linger {run.id[-8:]}" in log
+        assert "WARNING" not in log
+        assert run.id in log.splitlines()[-1]
+
+    def test_a_task_that_outlives_the_grace_is_the_reason_of_the_end(self, stop):
+        status, log, _ = stop((signal.SIGTERM, "did not end within"), grace="0.3")
+
+        assert status == 0
+        assert "stopping: SIGTERM; waiting up to 0.3 s for 1 running task; a second signal" in log
+        assert "its runs did not end within the grace of 0.3 s" in log
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+def test_a_worker_that_ends_by_itself_says_why(folder, url):
+    (folder / "shop.py").write_text(SHOP)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    messages = [json.loads(line)["message"] for line in worker.stderr.splitlines()]
+    assert "stopping: nothing is left to do" in messages
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -13,7 +13,7 @@ import yaml
 from duly.cli import commands
 from duly.limits import GRACE_SECONDS
 from duly.settings import check_settings
-from duly.worker import supervisor
+from duly.worker.shutdown import KILL_AFTER_GRACE
 from tests.docs.pages import PAGES, blocks_of, name_of
 
 SHELLS = ("sh", "console")
@@ -77,7 +77,7 @@ def test_settings_in_toml_are_settings(block):
     check_settings({name: (value, block.place) for name, value in tool.get("duly", {}).items()})
 
 
-LONGEST_STOP = GRACE_SECONDS + supervisor._KILL_AFTER_GRACE
+LONGEST_STOP = GRACE_SECONDS + KILL_AFTER_GRACE
 """How long a worker may take to end, in seconds."""
 
 

@@ -31,7 +31,7 @@ def app_of(session: CommandSession, *, creates: bool = False) -> Duly:
         if session.url is not None:
             app.use_url(session.url)
     if not creates and not app.is_open:
-        _refuse_missing(app.url)
+        _refuse_missing(app.url, session)
     click.get_current_context().call_on_close(app.close)
     if session.verbose and not session.as_json:
         print_note(f"Store: {app.store.shown_url}")
@@ -66,7 +66,7 @@ def open_guard(session: CommandSession) -> Guard | None:
     """Return the same guard as `celery_guard`, ready for use: its ledger must exist."""
     guard = celery_guard(session)
     if guard is not None:
-        _refuse_missing(guard.url)
+        _refuse_missing(guard.url, session)
         click.get_current_context().call_on_close(guard.close)
         if session.verbose and not session.as_json:
             print_note(f"Store: {guard.ledger.shown_url}")
@@ -91,11 +91,21 @@ def load_app(reference: str) -> Duly:
     return found
 
 
-def _refuse_missing(url: str) -> None:
+def other_database_hint(session: CommandSession) -> str:
+    """Return how to name the database that was meant.
+
+    Without an application the address may be the usual one, which no application of the user has.
+    """
+    if session.app_reference is None and session.url is None:
+        return "name your application with --app module:attribute, or another database with --url"
+    return "name another with --url"
+
+
+def _refuse_missing(url: str, session: CommandSession) -> None:
     missing = missing_file(url)
     if missing is not None:
         message = (
-            f"there is no database at {missing}; name another with --url, "
+            f"there is no database at {missing}; {other_database_hint(session)}, "
             f"or create this one with `duly db migrate`"
         )
         raise StoreRefused(message)
@@ -103,7 +113,7 @@ def _refuse_missing(url: str) -> None:
         with closing(open_store(url, migrate=False)) as store:
             if store.read_schema().version == 0:
                 message = (
-                    f"{store.shown_url} has no tables of duly's; name another database with --url, "
+                    f"{store.shown_url} has no tables of duly's; {other_database_hint(session)}, "
                     f"or create them there with `duly db migrate`"
                 )
                 raise StoreRefused(message)

@@ -66,6 +66,13 @@ class ArgumentView:
         found = self.result(run)
         return HIDDEN_RESULT if found is None else found
 
+    def step_result_text(self, run: RunRecord, step: StepRecord) -> str:
+        """Return a short form of what a step returned, or why it is not shown."""
+        if step.result is None:
+            return ""
+        found = self._result(run, step.result)
+        return HIDDEN_RESULT if found is None else display(found)
+
     def text(self, call: CallRecord) -> str:
         """Return the arguments as one short line."""
         found = self.stored(call)

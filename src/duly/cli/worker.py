@@ -26,7 +26,7 @@ from duly.worker.app_loader import parse_reference
 @click.option("--lease", type=float, help="Seconds of silence until others may take over; 15.")
 @click.option("--beat", type=float, help="Seconds between beats; 5.")
 @click.option("--grace", type=float, help="Seconds that bodies have to end after SIGTERM; 25.")
-@click.option("--drain", is_flag=True, help="End when nothing is left to do.")
+@click.option("--drain", is_flag=True, help="End when nothing is left to do now or within 3 s.")
 @click.option(
     "--max-tasks",
     type=click.IntRange(1),

@@ -33,6 +33,7 @@ class Claim(NamedTuple):
     keyed: bool
     tags: str | None
     arguments: str
+    claimed_at: int = 0
 
 
 class Claims(list[Claim]):

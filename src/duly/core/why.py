@@ -123,7 +123,8 @@ def _why_waiting(step: StepRecord, now: int) -> Reason:
             return Reason("waiting", f"it waits for event {event!r}{until}")
         case _:
             children = len(json.loads(step.awaited or "[]"))
-            return Reason("waiting", f"it waits for the end of {children} child runs{until}")
+            runs = "1 child run" if children == 1 else f"{children} child runs"
+            return Reason("waiting", f"it waits for the end of {runs}{until}")
 
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:

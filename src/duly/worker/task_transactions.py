@@ -172,7 +172,7 @@ class TaskTransactions:
         self._journal.confirm_written(words)
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
-            self._bus.emit(ended_event(claim, op))
+            self._bus.emit(ended_event(held, op))
         else:
             self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
         return None
