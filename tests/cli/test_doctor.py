@@ -50,10 +50,10 @@ def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
     other.close()
 
     assert result.exit_code == 0
-    words = "1 run of orders:add waits in queue 'default', and no live worker registers it"
+    words = "1 run of orders:add waits in queue 'default', and no live worker knows the task"
     assert f"warning: {words}" in result.stdout
-    assert "orders:send is defined here, and no live worker registers it" in result.stdout
-    assert "task: start a worker that imports its module" in result.stdout
+    assert "orders:send is defined here, but no live worker knows it" in result.stdout
+    assert "task: start a worker that imports the module of the task" in result.stdout
 
 
 def test_the_doctor_says_what_to_do_about_tables_that_do_not_fit(app, cli, url):

@@ -94,7 +94,7 @@ def test_a_live_worker_that_leaves_a_ready_run_unclaimed_is_named(cli, run_of, a
 
     assert result.exit_code == 1
     assert f"worker {idle.id} (pid " in result.stdout
-    assert "although a run of queue 'default' that it serves has been ready for 90 s" in (
+    assert "although a run of queue 'default', which it serves, has been ready for 90 s" in (
         result.stdout
     )
     assert cli("health", "--no-worker").exit_code == 0
@@ -123,7 +123,7 @@ def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of
     for result in (before_upkeep, cli("health")):
         assert result.exit_code == 1
         assert "of orders:add wait" in result.stdout
-        assert "no live worker registers it" in result.stdout
+        assert "no live worker knows the task" in result.stdout
     assert "2 runs of orders:add" in cli("health").stdout
     assert cli("health", "--no-worker").exit_code == 0
 

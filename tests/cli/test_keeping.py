@@ -36,7 +36,7 @@ def test_the_audit_names_what_must_not_be_and_ends_with_1(app, cli, url, dead):
     said = cli("audit", "-q")
 
     assert said.exit_code == 1
-    assert f"{dead[0]} ended by an attempt, and was never claimed (ended_without_claim)." in (
+    assert f"{dead[0]} was ended by an attempt, but was never claimed (ended_without_claim)." in (
         said.stdout.splitlines()
     )
     assert len(answer(cli("audit", "--json"))["flaws"]) == 3

@@ -323,7 +323,7 @@ def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_t
     as_json = cli("runs", "wait", run.id, "--timeout", "0.3s", "--json")
 
     assert result.exit_code == 4
-    told = f"Run {run.id} (orders:add) has not begun yet: no worker has been seen on "
+    told = f"Run {run.id} (orders:add) has not started yet: no worker has been seen on "
     assert result.stderr.count(told) == 1
     assert "no worker has been seen" in error(as_json)["message"]
 

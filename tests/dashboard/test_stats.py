@@ -64,7 +64,7 @@ def test_all_is_well_where_nothing_is_wrong():
         (
             {"stranded": [StrandedRuns("shop:gone", "mail", 3, is_registered=False)]},
             "bad",
-            "3 runs of shop:gone wait in queue 'mail', and no live worker registers it",
+            "3 runs of shop:gone wait in queue 'mail', and no live worker knows the task",
         ),
         ({"ends": ends(95, 5)}, "warn", "5 % of the last hour's runs failed (5 of 100)"),
         ({"ends": ends(3, 1)}, "bad", "25 % of the last hour's runs failed (1 of 4)"),

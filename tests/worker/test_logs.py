@@ -14,7 +14,7 @@ from duly.observe.logs import log_event
 
 pytestmark = pytest.mark.surface
 
-AS_IT_SAYS = "now queued again or ended as the task says"
+AS_IT_SAYS = "now queued again or ended as their tasks define"
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ AS_IT_SAYS = "now queued again or ended as the task says"
         (
             "its lease ran out",
             ("a",),
-            f"worker w: its lease ran out; it had not finished 1 run, {AS_IT_SAYS}: a",
+            f"worker w: its lease ran out; unfinished: 1 run, {AS_IT_SAYS}: a",
         ),
         (
             "gone",
             tuple("abcdef"),
-            f"worker w: gone; it had not finished 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
+            f"worker w: gone; unfinished: 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
         ),
     ],
 )

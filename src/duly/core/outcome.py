@@ -75,7 +75,7 @@ class Cancelled(NamedTuple):
 class Stopped(NamedTuple):
     """The attempt was broken off for a reason of ours, and counts against nobody."""
 
-    why: str = "it was still running at the end of the grace"
+    why: str = "the run was still running when the grace period ended"
 
 
 class Outage(NamedTuple):

@@ -204,7 +204,7 @@ def test_a_broker_that_does_not_tell_its_policy_is_no_ledger(private_redis):
     private_redis.call("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
     app = Celery("shy", broker=private_redis.url().replace("//", "//shy:secret@"))
 
-    with closing(guard_of(app)) as guard, pytest.raises(StoreRefused, match="does not tell"):
+    with closing(guard_of(app)) as guard, pytest.raises(StoreRefused, match="does not report"):
         guard.look("none")
 
 

@@ -259,7 +259,9 @@ def test_a_task_of_another_backend_that_no_code_schedules_is_handed_over(operato
     assert answer.status_code == 302, answer.content.decode()
     with scheduler.worker():
         assert "1 run" in act(operator, "schedule", "run_now", "nightly")
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(
+            lambda: bool(other.waiting), seconds=SOON, what="the run is waiting to be sent there"
+        )
 
     delivered = [other.deliver(other.waiting[0]) for _ in range(2)]
 
