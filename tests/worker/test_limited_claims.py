@@ -170,7 +170,7 @@ def test_why_names_the_limit_and_who_holds_it(app):
         second.result(timeout=HURRY)
 
     assert of_task.cause == of_queue.cause == "limit"
-    assert f"'stay' and key 'ann' is full: 1 of 1 are running, run {first.id}" in str(of_task)
+    assert f"'stay' and key 'ann' is full: 1 of 1 are running: run {first.id}" in str(of_task)
     assert "queue 'default' is full: 1 of 1" in str(of_queue)
 
 

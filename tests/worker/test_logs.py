@@ -22,9 +22,9 @@ AS_IT_SAYS = "now queued again or ended as their tasks define"
     [
         ("stopped", (), "worker w: stopped"),
         (
-            "its lease ran out",
+            "its lease expired",
             ("a",),
-            f"worker w: its lease ran out; unfinished: 1 run, {AS_IT_SAYS}: a",
+            f"worker w: its lease expired; unfinished: 1 run, {AS_IT_SAYS}: a",
         ),
         (
             "gone",

@@ -162,7 +162,7 @@ class TestHeldOnes:
             run.retry()
 
         for wrong in (None, "cash"):
-            with pytest.raises(BadOption, match=r"steps (card, gift|gift, card): say which"):
+            with pytest.raises(BadOption, match=r"steps (card, gift|gift, card): name the step"):
                 run.resolve(done=True, result="paid", step=wrong)
         run.resolve(done=True, result="by card", step="card")
         assert run.state == "failed", "it goes on when the last one is resolved"
