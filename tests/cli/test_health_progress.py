@@ -193,7 +193,7 @@ class TestHealthy:
         age(*OLD)
 
         words = cli("health").stdout
-        assert ("no live worker" in words, "runs nothing" in words) == (True, False)
+        assert ("no live worker" in words, "is idle" in words) == (True, False)
 
     def test_a_run_that_is_claimed_between_two_looks_did_not_wait_in_vain(
         self, cli, run_of, age, idle_worker, looks

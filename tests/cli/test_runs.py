@@ -358,7 +358,7 @@ def test_cancel_comes_too_late_for_a_run_that_has_ended(cli, run_of, drain):
     result = cli("runs", "cancel", run.id)
 
     assert result.exit_code == 1
-    assert "had ended before: succeeded" in result.stderr
+    assert "had already ended: succeeded" in result.stderr
 
 
 def test_retry_queues_a_run_again(app, cli, dead):

@@ -95,15 +95,15 @@ def _refuse_missing(url: str) -> None:
     missing = missing_file(url)
     if missing is not None:
         message = (
-            f"there is no database at {missing}; name another with --url, "
-            f"or create this one with `duly db migrate`"
+            f"there is no database at {missing}; choose another with --url, or create this one "
+            "with `duly db migrate`"
         )
         raise StoreRefused(message)
     if url.partition("://")[0] in STORES:
         with closing(open_store(url, migrate=False)) as store:
             if store.read_schema().version == 0:
                 message = (
-                    f"{store.shown_url} has no tables of duly's; name another database with --url, "
-                    f"or create them there with `duly db migrate`"
+                    f"{store.shown_url} has no duly tables; choose another database with --url, or "
+                    "create the tables with `duly db migrate`"
                 )
                 raise StoreRefused(message)

@@ -34,7 +34,7 @@ def tabulate(
 ) -> Table:
     """Lay the rows out as columns, the last one being their sum, with the strikes below it."""
     table = Table(
-        title=f"Counted by what the {what} did, in a ledger apart from duly's tables",
+        title=f"Counted from what the {what} did, in a ledger separate from duly's tables",
         title_justify="left",
         title_style="",
     )

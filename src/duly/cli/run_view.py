@@ -15,7 +15,7 @@ from duly.core.states import State
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
 
 show_args = click.option(
-    "--show-args", is_flag=True, help="Show arguments even where secret ones cannot be told."
+    "--show-args", is_flag=True, help="Show arguments even if duly cannot tell which are secret."
 )
 
 
