@@ -49,7 +49,7 @@ def duly_lifespan(
     """
     if settings and not worker:
         raise BadOption(
-            f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
+            f"{', '.join(sorted(settings))} are settings of a worker, but worker=False starts none"
         )
     worker_settings(app.settings.worker(), **settings)  # Refuses now what could not work later.
 

@@ -207,7 +207,7 @@ def test_the_letter_of_a_time_limit_that_cannot_be_written_is_logged_whole(
     (line,) = caplog.records
     assert (line.name, line.levelname) == ("duly", "CRITICAL")
     _, _, said = line.message.partition("guard.letters.put(")
-    draft = eval(said.removesuffix(")"), {"Draft": DeadLetterDraft})  # noqa: S307 - as a person would
+    draft = eval(said.removesuffix(")"), {"DeadLetterDraft": DeadLetterDraft})  # noqa: S307 - as a person would
     letter = shop.guard.letters.get(shop.guard.letters.put(draft))
     assert (letter.task, letter.arguments) == (shop.tasks.endless.name, '[[],{"order_id":1}]')
 
@@ -458,7 +458,7 @@ def test_a_body_knows_its_claim(shop):
 
     assert first[0] < second[0]
     assert first[1] == task.key_for((1,), {})
-    with pytest.raises(DulyError, match="outside of its body"):
+    with pytest.raises(DulyError, match="only while a worker runs it"):
         _ = task.claim
 
 

@@ -35,7 +35,7 @@ class PeriodicTasks:
     def trigger(*, every: float | None, cron: str | None, timezone: str) -> Trigger:
         """Return what was asked for, or say what is wrong with it."""
         if (every is None) == (cron is None):
-            raise BadOption("say when it runs by exactly one of every= (seconds) and cron=")
+            raise BadOption("pass exactly one of every= (seconds) and cron=")
         if cron is None:
             return trigger_of(every=every)
         # As croniter reads six fields.

@@ -18,7 +18,9 @@ def database_of(request: HttpRequest) -> str:
     """Return the database that was asked for, the first if none was."""
     known = databases()
     if not known:
-        raise Http404("none of DATABASES has tables of duly's; manage.py duly sees those of a url")
+        raise Http404(
+            "no database in DATABASES has duly tables; use manage.py duly for the database of a url"
+        )
     # A page of one run knows which list it was opened from.
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(_PARAMETER, [None])[0]
     asked = request.GET.get(_PARAMETER, kept)

@@ -13,12 +13,12 @@ _APP = "duly.integrations.django.worker:scheduler_app"
 class Command(BaseCommand):
     """Runs until it is stopped; any number of them may run at once."""
 
-    help = "Fire scheduled tasks, once for each due instant however many schedulers run."
+    help = "Fire scheduled tasks, once for each due instant, even with several schedulers."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take what users of django-periodic-tasks know."""
         parser.add_argument(
-            "--interval", type=int, help="Not needed: schedules are fired when they are due."
+            "--interval", type=int, help="Not needed: schedules fire when they are due."
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
