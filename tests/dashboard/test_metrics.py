@@ -140,7 +140,7 @@ def test_workers_that_write_no_whole_lengths_yet_break_no_metric_and_no_page(
     def look():
         samples = samples_of(client)
         length = "duly_run_duration_seconds"
-        names = (f"{length}_count", f"{length}_total")
+        names = (f"{length}_count", f"{length}_sum")
         found.append(tuple(samples[name, "shop.orders:charge"] for name in names))
         (shown,) = re.findall("Lasted, p95</dt><dd>(.+?)</dd>", client.get("/").text)
         assert shown == "2.00 s"

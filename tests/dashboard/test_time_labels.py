@@ -4,14 +4,14 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from tests.dashboard.test_acting import wait_for_job
-from tests.store.conformance.opening import opened_tables
 
 from duly import current, step
 from duly.clock import new_id
 from duly.errors import AttemptTimedOut
 from duly.store.admin_ops import RecordAuditEntry
+from tests.dashboard.test_actions import wait_for_job
 from tests.dashboard.test_pages import PAGES
+from tests.store.conformance.stores import opened_tables
 
 SOON = 20
 TIME = re.compile(
@@ -131,4 +131,4 @@ def test_times_of_a_zone_that_this_machine_does_not_know_are_labelled_as_utc(bus
     page = client.get("/schedules/nightly-report").text
 
     assert "in Mars/Berlin" in page
-    assert re.search(r"What became of the last</h2><span[^>]*>times in UTC<", page)
+    assert re.search(r"Last firings</h2><span[^>]*>times in UTC<", page)
