@@ -88,7 +88,7 @@ class ForkServer:
         cast("IO[str]", self._process.stdin).write(json.dumps(order) + "\n")
         line = cast("IO[str]", self._process.stdout).readline()
         if not line:
-            message = f"the nursery ended by itself, with status {self._process.wait()}"
+            message = f"the fork server ended by itself, with status {self._process.wait()}"
             raise RuntimeError(message)
         fate = CrashOutcome._make(json.loads(line))
         if not fate.was_killed and fate.status:
