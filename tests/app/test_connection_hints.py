@@ -257,7 +257,7 @@ def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
 
 
 def test_a_call_without_a_connection_refuses_wake_false(task):
-    with pytest.raises(BadOption, match="connection of your own"):
+    with pytest.raises(BadOption, match="your own connection"):
         task.using(wake=False)
 
 

@@ -26,7 +26,7 @@ REFUSED = {
     "on_crash": ({"on_crash": "retry"}, 'on_crash must be "rerun" or "hold", not \'retry\''),
     "hold with retries": ({"on_crash": "hold", "retries": 3}, "retries need retry_on="),
     "hold with Retry": ({"on_crash": "hold", "retries": Retry(1)}, "retries need retry_on="),
-    "negative retries": ({"retries": -1}, "retries must be a whole number from 0 on, not -1"),
+    "negative retries": ({"retries": -1}, "retries must be a whole number of at least 0, not -1"),
     "retries as text": ({"retries": "3"}, "retries must be a whole number"),
     "retries as a flag": ({"retries": True}, "retries must be a whole number"),
     "fractional retries": ({"retries": 1.5}, "retries must be a whole number"),
@@ -39,7 +39,7 @@ REFUSED = {
     "empty queue": ({"queue": ""}, "queue must have 1 to 255 bytes"),
     "queue with a blank": ({"queue": "my mail"}, "must not contain blanks"),
     "queue with a comma": ({"queue": "a,b"}, "must not contain blanks, commas"),
-    "queue that is no text": ({"queue": 7}, "queue must be a text, not int"),
+    "queue that is no text": ({"queue": 7}, "queue must be a string, not int"),
     "name with a blank": ({"name": "send mail"}, "task name 'send mail' must not contain blanks"),
     "name too long": ({"name": "n" * 256}, "task name must have 1 to 255 bytes"),
     "executor": ({"executor": "greenlet"}, 'executor must be "loop", "thread" or "process"'),
@@ -55,7 +55,7 @@ REFUSED = {
     "key_ttl as text": ({"key_ttl": "1d"}, "key_ttl must be a number of seconds"),
     "key_ttl NaN": ({"key_ttl": float("nan")}, "key_ttl must be from 0 to"),
     "alias with a blank": ({"aliases": ("old name",)}, "alias 'old name' must not contain blanks"),
-    "aliases as one text": ({"aliases": "old:name"}, "aliases must be a tuple of texts"),
+    "aliases as one text": ({"aliases": "old:name"}, "aliases must be a tuple of strings"),
     "retry_on by name": ({"retry_on": ("OSError",)}, "retry_on must be a tuple of exception"),
     "retry_on bare": ({"retry_on": OSError}, "retry_on must be a tuple of exception"),
     "give_up_on an instance": (
@@ -63,8 +63,8 @@ REFUSED = {
         "give_up_on must be a tuple of exception",
     ),
     "redact unknown": ({"redact": ("token",)}, "has no parameter 'token' to redact"),
-    "redact as one text": ({"redact": "number"}, "redact must be a tuple of texts"),
-    "unknown option": ({"retrys": 3}, "there is no option 'retrys'; there are .*retries"),
+    "redact as one text": ({"redact": "number"}, "redact must be a tuple of strings"),
+    "unknown option": ({"retrys": 3}, "there is no option 'retrys'; the options are .*retries"),
 }
 
 
@@ -161,7 +161,9 @@ def test_an_alias_names_the_same_definition(app):
 def test_an_unknown_name_is_worded_with_what_is_known(app):
     app.task(name="shop:send")(plain)
 
-    with pytest.raises(TaskNotRegistered, match=r"'shop:bill' is unknown here; it knows shop:send"):
+    with pytest.raises(
+        TaskNotRegistered, match=r"'shop:bill' is unknown here; known tasks: shop:send"
+    ):
         app.registry.get("shop:bill")
 
 

@@ -29,7 +29,7 @@ def work(app):
 def test_every_way_in_is_refused_when_a_queue_is_full(app, work):
     app.enqueue_many(work.call(number) for number in range(2))
 
-    with pytest.raises(QueueFull, match="try again later, start more workers, or raise it"):
+    with pytest.raises(QueueFull, match="try again later, start more workers, or raise the limit"):
         work.enqueue(2)
     with pytest.raises(QueueFull):
         app.enqueue_many([work.call(2)])
@@ -66,5 +66,5 @@ def test_what_cannot_be_a_bound_is_refused(app):
     for wrong in (0, -1, 1.5, True, 10**9):
         with pytest.raises(BadOption, match="max_size"):
             app.queues.limit("default", max_size=wrong)
-    with pytest.raises(BadOption, match="say what to limit"):
+    with pytest.raises(BadOption, match="pass what to limit"):
         app.queues.limit("default")

@@ -109,14 +109,14 @@ def test_runs_that_are_made_meanwhile_do_not_disturb_the_pages(app, send):
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ({"state": "done"}, "there is no state 'done'; there are queued, running"),
+        ({"state": "done"}, "there is no state 'done'; the states are queued, running"),
         ({"state": ["failed", ""]}, "there is no state ''"),
         ({"limit": 0}, "limit must be from 1 to 200, not 0"),
         ({"limit": 201}, "limit must be from 1 to 200, not 201"),
-        ({"tag": "tenant"}, "a tag filter reads name=value"),
-        ({"tag": "=x"}, "a tag filter reads name=value"),
+        ({"tag": "tenant"}, "a tag filter must have the form name=value"),
+        ({"tag": "=x"}, "a tag filter must have the form name=value"),
         ({"since": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001 - that is the case
-        ({"cursor": "page2"}, "cursor 'page2' is none that a list returned"),
+        ({"cursor": "page2"}, "cursor 'page2' is not valid; pass a cursor that a list returned"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(untouched, which, message):

@@ -43,7 +43,7 @@ def test_one_holds_it_and_the_other_waits(app, other):
 
 def test_a_busy_lock_says_who_holds_it(app, other):
     with app.lock("index", ttl=5):
-        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; it is free in \d"):
+        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; the lock expires in \d"):
             other.lock("index", timeout=0).__enter__()
         began = time.monotonic()
         with pytest.raises(LockBusy):
@@ -209,14 +209,14 @@ def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):
 
 
 def test_who_holds_it_and_asks_again_is_told_at_once(app):
-    with app.lock("index"), pytest.raises(LockBusy, match="this very thread"):
+    with app.lock("index"), pytest.raises(LockBusy, match="this same thread"):
         app.lock("index").acquire()
     with app.lock("index").try_acquire(), pytest.raises(LockBusy, match="wait for itself"):
         app.lock("index").acquire()
 
     async def main() -> None:
         async with app.lock("index"):
-            with pytest.raises(LockBusy, match="this very task"):
+            with pytest.raises(LockBusy, match="this same task"):
                 await app.lock("index").aacquire()
 
     asyncio.run(main())
@@ -243,8 +243,8 @@ def test_callbacks_of_a_loop_are_one_caller_and_its_tasks_are_others(app):
     held, of_itself, of_the_task = told
     held.release()
 
-    assert "this very thread" in str(of_itself)
-    assert "this very" not in str(of_the_task)
+    assert "this same thread" in str(of_itself)
+    assert "this same" not in str(of_the_task)
 
 
 def test_what_one_thread_entered_another_may_leave(app):

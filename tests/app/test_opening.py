@@ -93,9 +93,9 @@ def test_a_server_that_comes_up_later_is_used_then(tmp_path):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("mysql://localhost/x", "is no store duly knows"),
-        ("duly.db", "is no store duly knows"),
-        ("", "is no store duly knows"),
+        ("mysql://localhost/x", "is not a supported store URL"),
+        ("duly.db", "is not a supported store URL"),
+        ("", "is not a supported store URL"),
         ("sqlite://duly.db", "is not of the form"),
         ("sqlite:///", "is not of the form"),
         ("sqlite:///duly.db?mode=ro", "is not of the form"),
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     file.write_bytes(b"Dear diary, " * 1000)
     _, send = with_task(f"sqlite:///{file}")
 
-    with pytest.raises(StoreRefused, match="not a sound SQLite database"):
+    with pytest.raises(StoreRefused, match="damaged or not a SQLite database"):
         send.enqueue()
 
     assert file.read_bytes() == b"Dear diary, " * 1000

@@ -48,7 +48,7 @@ def test_a_strangers_file_is_refused(above, place):
 def test_a_file_that_everybody_may_write_is_refused(above):
     file = write_project(above, mode=0o666)
 
-    with pytest.raises(BadOption, match=f"every user may write {file}"):
+    with pytest.raises(BadOption, match=f"every user can write to {file}"):
         load_settings()
 
     file.chmod(0o664)
@@ -134,5 +134,5 @@ def test_a_file_that_the_environment_names_must_exist(above, monkeypatch):
 def test_a_pipe_in_the_place_of_the_file_keeps_nobody_waiting(above):
     os.mkfifo(above / "pyproject.toml")
 
-    with pytest.raises(BadOption, match="cannot be read: it is no regular file"):
+    with pytest.raises(BadOption, match="cannot be read: it is not a regular file"):
         load_settings()

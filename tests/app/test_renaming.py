@@ -165,4 +165,4 @@ def test_why_names_the_run_of_the_old_name_that_holds_the_limit(before, app):
     waiting = look.enqueue(2)
     app.worker().drain(timeout=SECONDS)
 
-    assert f"1 of 1 are running, run {holder.id}" in found[0]
+    assert f"1 of 1 are running: run {holder.id}" in found[0]

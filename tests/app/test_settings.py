@@ -91,7 +91,7 @@ def test_what_belongs_to_others_in_the_environment_is_let_be(name, monkeypatch):
 def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypatch):
     with pytest.raises(BadOption, match=r"'concurency' \(keyword\); did you mean 'concurrency'"):
         Duly(concurency=3)
-    with pytest.raises(BadOption, match=r"there is no setting 'xyz' .*; there are url, app"):
+    with pytest.raises(BadOption, match=r"there is no setting 'xyz' .*; the settings are url, app"):
         Duly(xyz=3)
     write_project(folder, "[tool.duly]\nleese = 3\n")
     with pytest.raises(BadOption, match=r"'leese' \(.*pyproject.toml\); did you mean 'lease'"):
@@ -109,10 +109,10 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypa
         ({"concurrency": 0}, "at least 1"),
         ({"processes": 0}, "at least 1"),
         ({"lease": 9, "beat": 5}, "beat"),
-        ({"grace": "soon"}, "no duration"),
-        ({"grace": True}, "must be seconds"),
+        ({"grace": "soon"}, "not a duration"),
+        ({"grace": True}, "must be a number of seconds"),
         ({"queues": ":"}, "name:limit"),
-        ({"url": 3}, "must be a text"),
+        ({"url": 3}, "must be a string"),
         ({"log_level": "LOUD"}, "one of DEBUG"),
         ({"log_format": "xml"}, "text or json"),
         ({"dashboard_users": "ann"}, "name:password"),

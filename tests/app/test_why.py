@@ -91,7 +91,7 @@ def test_a_run_that_live_workers_cannot_run_says_what_they_lack(app, send, store
 
     with other.worker():
         run = send.enqueue()
-        assert "they know store:send" in str(run.why())
+        assert "live workers know store:send" in str(run.why())
     other.close()
 
     with app.worker(queues="mail"):
@@ -123,7 +123,7 @@ def test_who_waits_for_a_run_that_nobody_claims_is_told_why_once(send, caplog, m
         send.enqueue().result(timeout=0.2)
 
     (told,) = [record.getMessage() for record in caplog.records]
-    assert "(shop:send) has not begun yet: no worker has been seen" in told
+    assert "(shop:send) has not started yet: no worker has been seen" in told
     assert "is still queued after 0.2 s: no worker has been seen" in str(caught.value)
 
 
@@ -196,10 +196,10 @@ CAUSES = {
     "nobody": ("no_worker", "no worker has been seen on "),
     "other_queue": (
         "other_queue",
-        "serves queue 'mail'; they serve default: start one with -q mail",
+        "serves queue 'mail'; these workers serve default: start one with -q mail",
     ),
-    "other_name": ("not_registered", "no live worker registers task 'shop:send' on "),
-    "other_file": ("no_worker", "if one is running, it uses another store than this"),
+    "other_name": ("not_registered", "no live worker knows task 'shop:send' on "),
+    "other_file": ("no_worker", "if a worker is running, it uses another store"),
 }
 
 
@@ -274,7 +274,7 @@ def test_a_newcomer_who_waits_is_told_the_cause_after_five_seconds_and_so_by_why
             each.leave()
 
     for mistake, (cause, words) in CAUSES.items():
-        assert "(shop:send) has not begun yet: " in told[mistake]
+        assert "(shop:send) has not started yet: " in told[mistake]
         assert words in told[mistake]
         assert words in why[mistake]["sentence"]
         assert why[mistake]["cause"] == cause

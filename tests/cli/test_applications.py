@@ -34,7 +34,7 @@ def test_what_is_no_reference_is_refused(reference):
 
 @pytest.mark.parametrize("reference", ["examples/shop.py", "./examples/shop.py:app"])
 def test_the_path_of_a_file_gets_a_hint(reference):
-    with pytest.raises(AppNotFound, match=r"name its module: examples\.shop:app"):
+    with pytest.raises(AppNotFound, match=r"use the name of its module: examples\.shop:app"):
         parse_reference(reference)
 
 

@@ -135,7 +135,7 @@ def test_an_unknown_kind_of_database_is_refused(cli, folder):
         result = cli(*command, "--url", "mysql://localhost/x")
 
         assert result.exit_code == 1
-        assert "no store duly knows" in result.stderr
+        assert "is not a supported store URL" in result.stderr
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -169,6 +169,6 @@ def test_who_looks_into_a_database_of_others_leaves_no_tables_there(
     result = cli(*command, "--url", store_url)
 
     assert result.exit_code == 1
-    assert "has no tables of duly's" in result.stderr
+    assert "has no duly tables" in result.stderr
     with closing(open_store(store_url, migrate=False)) as store:
         assert store.read_schema().version == 0

@@ -124,14 +124,14 @@ def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
     assert "not used" not in by_default.stderr
     assert said in by_option.stderr
     assert said in by_environment.stderr
-    assert "sqlite:///duly.db if nothing says" not in cli("demo", "--help").stdout
+    assert "sqlite:///duly.db by default." not in cli("demo", "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("late", "words"),
     [
-        (0, "recorded nothing: their bodies were ended before they could report."),
-        (1, "recorded nothing: 1 late result was refused, and the other bodies were ended first."),
+        (0, "recorded nothing: their tasks were ended before they could report a result."),
+        (1, "recorded nothing: 1 late result was refused, and the other tasks were ended first."),
         (2, "recorded nothing: 2 late results were refused, and"),
     ],
 )
@@ -141,7 +141,7 @@ def test_table_and_text_agree_about_zombies(folder, cli, monkeypatch, late, word
 
     shown = cli("demo").stdout
 
-    assert "zombies that recorded nothing" in shown
+    assert "frozen workers that recorded nothing" in shown
     assert words in " ".join(shown.split())
     # The store is gone by now, so that nobody can look at the run.
     assert "an-id" not in shown

@@ -72,7 +72,7 @@ def test_without_what_the_dashboard_needs_dev_says_so_and_goes_on(
 
     result = cli("dev", "orders:app")
 
-    assert "no dashboard, since uvicorn cannot be found" in result.stderr
+    assert "no dashboard, because uvicorn cannot be found" in result.stderr
     assert "pip install 'duly[web]'" in result.stderr
     assert [program.name for program in started] == ["worker"]
     alone = cli("dashboard", "--url", "sqlite:///x.db")

@@ -50,10 +50,10 @@ def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
     other.close()
 
     assert result.exit_code == 0
-    words = "1 run of orders:add waits in queue 'default', and no live worker registers it"
+    words = "1 run of orders:add waits in queue 'default', and no live worker knows the task"
     assert f"warning: {words}" in result.stdout
-    assert "orders:send is defined here, and no live worker registers it" in result.stdout
-    assert "task: start a worker that imports its module" in result.stdout
+    assert "orders:send is defined here, but no live worker knows it" in result.stdout
+    assert "task: start a worker that imports the module of the task" in result.stdout
 
 
 def test_the_doctor_says_what_to_do_about_tables_that_do_not_fit(app, cli, url):
@@ -77,14 +77,14 @@ def test_the_doctor_says_which_file_is_missing(folder, cli):
 def test_the_doctor_warns_of_a_file_that_others_can_read(app, cli):
     app.store.path.chmod(0o644)
 
-    assert "file mode: others on this machine can read" in cli("doctor", "-q").stdout
+    assert "file mode: other users of this machine can read" in cli("doctor", "-q").stdout
 
 
 @pytest.mark.stores("sqlite-wal")
 def test_the_doctor_warns_of_a_folder_that_others_can_write(app, cli):
     app.store.path.parent.chmod(0o1777)
 
-    assert "every user of this machine may put files next to" in cli("doctor", "-q").stdout
+    assert "every user of this machine can put files next to" in cli("doctor", "-q").stdout
 
 
 @pytest.mark.stores("postgres")
@@ -107,7 +107,7 @@ def test_the_doctor_names_a_pooler_and_what_helps(app, cli):
 
     (found,) = [each for each in answer(result)["findings"] if each["check"] == "pooler"]
     assert (result.exit_code, found["level"]) == (0, "warning")
-    assert "workers are not woken, and look every second" in found["text"]
+    assert "workers get no notifications and poll every second" in found["text"]
     assert "name the server itself in DULY_URL" in found["remedy"]
 
 
@@ -154,7 +154,7 @@ def test_the_doctor_names_a_file_whose_commits_do_not_reach_the_disk(tmp_path, s
         ("on", "on", "local", ""),
         ("off", "on", "on", "set fsync and full_page_writes on"),
         ("on", "off", "on", "set fsync and full_page_writes on"),
-        ("on", "on", "off", "something turned synchronous_commit off"),
+        ("on", "on", "off", "synchronous_commit was turned off"),
     ],
 )
 def test_the_doctor_names_a_server_that_may_lose_commits(fsync, pages, durable, remedy):

@@ -305,7 +305,7 @@ def test_the_application_sends_a_letter_again(cli, app, write, bank):
     assert answer(counted)["matching"] == 2
     assert by_id.stdout == "retried 1, skipped 0\n", by_id.stderr
     assert answer(again) == {"retried": 0, "skipped": 1, "left": 0, "dry_run": False}
-    assert rest.stdout == "retried 1, skipped 0, left 1\n"
+    assert rest.stdout == "retried 1, skipped 0, not retried 1\n"
     assert "proj.rq:app dead retry --engine rq" in rest.stderr
     assert letter_states(app, letters) == ["replayed", "replayed", "open"]
 
@@ -325,8 +325,8 @@ def test_without_the_application_the_right_command_is_named(
     assert (by_id.exit_code, by_engine.exit_code, everything.exit_code) == (2, 2, 0)
     assert f"duly --app proj.celery:app dead retry {letter}" in by_id.stderr
     assert "duly --app proj.celery:app dead retry --engine celery" in by_engine.stderr
-    assert everything.stdout == "retried 3, skipped 0, left 1\n"
-    assert "1 dead letter can be sent again only by its application of celery" in everything.stderr
+    assert everything.stdout == "retried 3, skipped 0, not retried 1\n"
+    assert "1 dead letter can be retried only by its celery" in everything.stderr
     assert letter_states(app, [letter]) == ["open"]
 
 
@@ -348,9 +348,9 @@ def test_a_letter_that_cannot_be_sent_does_not_keep_others_from_it(cli, app, wri
 
     assert (by_id.exit_code, everything.exit_code) == (1, 1)
     for result in (by_id, everything):
-        assert f"letter {letters[1]} is of task 'bank.gone'" in result.stderr
+        assert f"letter {letters[1]} names task 'bank.gone'" in result.stderr
         assert "aliases" not in result.stderr
-    assert everything.stdout == "retried 2, skipped 0, left 1\n"
+    assert everything.stdout == "retried 2, skipped 0, not retried 1\n"
     assert letter_states(app, letters) == ["replayed", "open", "replayed"]
 
 
@@ -390,7 +390,7 @@ def test_what_is_about_runs_says_that_celery_has_none(cli, app, bank, command):
     result = cli("--app", bank, *command)
 
     assert result.exit_code == 2
-    assert "bank:app is an application of Celery" in result.stderr
+    assert "bank:app is a Celery application" in result.stderr
     assert "no runs" in result.stderr
 
 

@@ -94,7 +94,7 @@ def test_a_live_worker_that_leaves_a_ready_run_unclaimed_is_named(cli, run_of, a
 
     assert result.exit_code == 1
     assert f"worker {idle.id} (pid " in result.stdout
-    assert "although a run of queue 'default' that it serves has been ready for 90 s" in (
+    assert "although a run of queue 'default', which it serves, has been ready for 90 s" in (
         result.stdout
     )
     assert cli("health", "--no-worker").exit_code == 0
@@ -123,7 +123,7 @@ def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of
     for result in (before_upkeep, cli("health")):
         assert result.exit_code == 1
         assert "of orders:add wait" in result.stdout
-        assert "no live worker registers it" in result.stdout
+        assert "no live worker knows the task" in result.stdout
     assert "2 runs of orders:add" in cli("health").stdout
     assert cli("health", "--no-worker").exit_code == 0
 
@@ -193,7 +193,7 @@ class TestHealthy:
         age(*OLD)
 
         words = cli("health").stdout
-        assert ("no live worker" in words, "runs nothing" in words) == (True, False)
+        assert ("no live worker" in words, "is idle" in words) == (True, False)
 
     def test_a_run_that_is_claimed_between_two_looks_did_not_wait_in_vain(
         self, cli, run_of, age, idle_worker, looks

@@ -23,7 +23,7 @@ def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, d
     found = answer(cli("audit", "--json"))
 
     assert said.exit_code == 0
-    assert "Every run that was accepted is live, finished or pruned" in said.stdout
+    assert "Every accepted run is live, finished or pruned" in said.stdout
     counts = {"queued": 0, "running": 0, "waiting": 1, "finished": 3, "accepted": 4, "pruned": 0}
     assert found["runs"] == counts
     assert (found["ok"], found["flaws"]) == (True, [])
@@ -36,7 +36,7 @@ def test_the_audit_names_what_must_not_be_and_ends_with_1(app, cli, url, dead):
     said = cli("audit", "-q")
 
     assert said.exit_code == 1
-    assert f"{dead[0]} ended by an attempt, and was never claimed (ended_without_claim)." in (
+    assert f"{dead[0]} was ended by an attempt, but was never claimed (ended_without_claim)." in (
         said.stdout.splitlines()
     )
     assert len(answer(cli("audit", "--json"))["flaws"]) == 3
@@ -64,7 +64,7 @@ def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli,
     kept = answer(cli("db", "prune", "--json", "--yes"))
     pruned = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0", "--yes")
 
-    assert (refused.exit_code, "Type prune to go on" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "Type prune to continue" in refused.stderr) == (1, True)
     assert "type prune" in cli("db", "prune", stdin="yes\n").stderr
     assert kept == {"pruned": 0}
     said = app.store.list_audit_entries(None, 5)[0]
@@ -100,7 +100,7 @@ def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, 
     drain()
 
     assert result.stdout.startswith("1 run interrupted, 0 schedules paused.\n")
-    assert "1 runs were made after that and are left alone" in result.stdout
+    assert "1 runs were created after that and are unchanged" in result.stdout
     assert (due.refresh().state, due.cause) == ("interrupted", "restored")
     assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
     assert "restored from a backup of" in cli("dead", "list").stdout
@@ -189,7 +189,7 @@ def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
 
     assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
     assert (nowhere.exit_code, "No such file or directory" in nowhere.stderr) == (1, True)
-    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
     assert before.refresh().state == "interrupted"
 
 

@@ -25,7 +25,7 @@ def test_a_group_still_has_its_help_and_refuses_an_unknown_command(app, cli, gro
     shown = cli(group, "--help").stdout
 
     assert f"{group} [OPTIONS] [COMMAND] [ARGS]" in shown
-    assert "Without a command: list." in shown
+    assert "Default command: list." in shown
     assert "No such command 'lits'" in cli(group, "lits").stderr
 
 

@@ -27,4 +27,4 @@ def test_no_lock_is_a_sentence(app, cli):
     result = cli("locks", "list")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "Nobody holds a lock" in result.stderr
+    assert "No lock is held" in result.stderr

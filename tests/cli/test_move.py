@@ -180,7 +180,7 @@ def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, sourc
     assert first.exit_code == 0
     assert (
         second.exit_code,
-        "duly has not used yet" in second.stderr,
+        "without any runs" in second.stderr,
     ) == (1, True)
 
 

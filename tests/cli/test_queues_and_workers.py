@@ -13,7 +13,7 @@ def test_a_queue_is_bounded_and_the_bound_is_listed(app, cli):
     said = cli("queues", "limit", "mail", "--max-size", "5")
     both = answer(cli("queues", "limit", "mail", "3", "--max-size", "none", "--json"))
 
-    assert said.stdout == "In queue mail 5 may wait.\n"
+    assert said.stdout == "In queue mail 5 runs may wait.\n"
     assert both == {"name": "mail", "limit": 3, "max_size": None}
     assert answer(cli("queues", "list", "--json"))["queues"][0]["max_size"] is None
     assert cli("queues", "limit", "mail").exit_code == 2
@@ -150,7 +150,7 @@ def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_
 
     assert waiting.exit_code == 4
     assert cli("queues", "drain", "default").stdout == (
-        "Nothing of queue default is ready or running.\n"
+        "No run of queue default is ready or running.\n"
     )
     drained = {"name": "mail", "drained": True, "known": True}
     assert answer(cli("queues", "drain", "mail", "--json")) == drained

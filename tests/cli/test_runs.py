@@ -323,7 +323,7 @@ def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_t
     as_json = cli("runs", "wait", run.id, "--timeout", "0.3s", "--json")
 
     assert result.exit_code == 4
-    told = f"Run {run.id} (orders:add) has not begun yet: no worker has been seen on "
+    told = f"Run {run.id} (orders:add) has not started yet: no worker has been seen on "
     assert result.stderr.count(told) == 1
     assert "no worker has been seen" in error(as_json)["message"]
 
@@ -358,7 +358,7 @@ def test_cancel_comes_too_late_for_a_run_that_has_ended(cli, run_of, drain):
     result = cli("runs", "cancel", run.id)
 
     assert result.exit_code == 1
-    assert "had ended before: succeeded" in result.stderr
+    assert "had already ended: succeeded" in result.stderr
 
 
 def test_retry_queues_a_run_again(app, cli, dead):

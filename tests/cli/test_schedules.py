@@ -82,8 +82,8 @@ def test_a_paused_schedule_is_not_about_to_fire(app, cli):
     (row,) = cli("schedules", "list").stdout.splitlines()[1:]
 
     assert row.split()[:5] == ["often", "paused,", "task", "unknown", "paused"]
-    assert "if it is resumed" in cli("schedules", "show", "often").stdout
-    assert "It is paused" in cli("schedules", "next", "often").stderr
+    assert "if resumed" in cli("schedules", "show", "often").stdout
+    assert "The schedule is paused" in cli("schedules", "next", "often").stderr
 
 
 def test_pause_resume_and_remove(app, cli, digest):
@@ -139,7 +139,7 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
 
     assert len(first) == 5
     assert (again.stdout, again.stderr) == ("", "0 runs enqueued.\n")
-    assert (unread.exit_code, "no ISO 8601 time" in unread.stderr) == (2, True)
+    assert (unread.exit_code, "is not an ISO 8601 time" in unread.stderr) == (2, True)
 
 
 def test_one_that_has_ended_cannot_be_paused(app, cli):

@@ -123,7 +123,7 @@ def test_a_run_is_retried_from_one_of_its_steps(app, cli, interrupted):
     kept = [step.name for step in interrupted.steps()]
     app.worker().drain(timeout=20)
 
-    assert (unknown.exit_code, "has no step 'chrge'" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "has no recorded step 'chrge'" in unknown.stderr) == (2, True)
     assert (said.exit_code, kept) == (0, ["prepare"])
     assert interrupted.refresh().result(timeout=1) == "charged"
 

@@ -46,7 +46,7 @@ def test_why_says_the_reason_in_one_sentence(cli, run_of):
     said = cli("why", run.id)
     found = answer(cli("why", run.id, "--json"))
 
-    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: it is due at ")
+    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: the run is due at ")
     assert (found["id"], found["cause"], found["state"]) == (run.id, "later", "queued")
     assert found["sentence"] in said.stdout
     assert cli("why", run.id, "-q").stdout == "later\n"
@@ -58,7 +58,7 @@ def test_why_of_a_run_that_has_ended_says_how(cli, run_of, drain):
 
     said = cli("why", run.id).stdout
 
-    assert said.startswith(f"Run {run.id} (orders:add): it has ended: succeeded, ")
+    assert said.startswith(f"Run {run.id} (orders:add): the run has ended: succeeded, ")
 
 
 def test_why_of_an_unknown_run_is_not_found(app, cli):
@@ -74,7 +74,7 @@ def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_applicati
     found = answer(cli("why", second, "--json"))
 
     assert found["cause"] == "limit"
-    assert f"task 'stay' has a limit for key '***', which run {first} (worker " in found["sentence"]
+    assert f"task 'stay' has a limit for key '***', and run {first} (worker " in found["sentence"]
     assert "--app module:attribute" in found["sentence"]
     assert cli("why", second, "-q").stdout == "limit\n"
 
@@ -84,7 +84,7 @@ def test_why_names_a_full_limit_of_a_queue_and_who_holds_it(cli, held):
 
     said = cli("why", second).stdout
 
-    assert f"the limit of queue 'default' is full: 1 of 1 are running, run {first} (" in said
+    assert f"the limit of queue 'default' is full: 1 of 1 are running: run {first} (" in said
 
 
 def test_why_names_a_paused_queue_and_a_missing_worker(app, cli, run_of):

@@ -390,11 +390,11 @@ def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_aske
         ("waits for a step", None),
         ("gave in to a cancel", None),
         ("discarded itself", "Discard: no such user any more"),
-        ("was stopped by us", "Stopped: it was still running at the end of the grace"),
+        ("was stopped by us", "Stopped: the run was still running when the grace period ended"),
         ("was not begun", "Refused: its process is gone"),
         ("was handed back", None),
         ("lost before its start", None),
-        ("lost, alone", "Lost: its worker process died or was fenced off"),
+        ("lost, alone", "Lost: its worker process died or lost its lease"),
     ],
 )
 def test_the_record_of_an_attempt_says_what_went_wrong(outcome, text):

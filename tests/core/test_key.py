@@ -26,9 +26,9 @@ def test_a_key_is_kept_as_it_is(key):
         ("é" * 128, "not 256"),
         (NUL, "NUL"),
         (LONE_SURROGATE, "lone surrogate"),
-        (17, "must be a text, not int"),
-        (b"k", "must be a text, not bytes"),
-        (None, "must be a text, not NoneType"),
+        (17, "must be a string, not int"),
+        (b"k", "must be a string, not bytes"),
+        (None, "must be a string, not NoneType"),
     ],
 )
 def test_a_key_that_cannot_be_kept_is_refused(key, why):
@@ -56,7 +56,7 @@ def test_a_name_is_kept_as_it_is(name):
         ("right\u202eto left", "control characters"),
         (NUL, "NUL"),
         (LONE_SURROGATE, "lone surrogate"),
-        (5, "queue must be a text, not int"),
+        (5, "queue must be a string, not int"),
     ],
 )
 def test_a_name_that_cannot_be_kept_is_refused(name, why):
@@ -87,7 +87,7 @@ def test_as_many_tags_as_allowed_are_kept():
         ({17: "value"}, "not 17"),
         ({"name": NUL}, "NUL"),
         ({LONE_SURROGATE: "value"}, "lone surrogate"),
-        ({"duly.parent": "value"}, "are duly's own"),
+        ({"duly.parent": "value"}, "are reserved for duly"),
     ],
 )
 def test_tags_that_cannot_be_kept_are_refused(tags, why):

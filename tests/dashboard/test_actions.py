@@ -337,8 +337,8 @@ def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
 @pytest.mark.parametrize(
     ("error", "said", "unsaid"),
     [
-        (StoreUnavailable("what became of it is not known yet"), "look before you", "Reload"),
-        (ReadTooSlow(), "Reload to try again.", "look before you"),
+        (StoreUnavailable("what became of it is not known yet"), "check before you", "Reload"),
+        (ReadTooSlow(), "Reload to try again.", "check before you"),
     ],
 )
 def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(

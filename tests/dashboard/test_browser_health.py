@@ -81,7 +81,7 @@ def test_an_interrupted_run_needs_a_person(shop, serve, browser):
             lambda: shop.app.dead.list(state="interrupted"), seconds=20, what="it is interrupted"
         )
         page = visit.go("/")
-        health_of(visit).get_by_text("Something needs you.").wait_for()
+        health_of(visit).get_by_text("Action needed.").wait_for()
         health_of(visit).get_by_role("link", name="1 run was interrupted").click()
         page.get_by_text("pay", exact=True).wait_for()
         assert len(visit.runs()) == 1
@@ -94,7 +94,7 @@ def test_a_task_that_no_worker_knows_is_named_by_every_monitor(shop, serve, brow
     with shop.app.worker(), Visit(browser, serve(opened(shop.app))) as visit:
         shop.app.store.apply([Tick(TICK_BATCH)])
         page = visit.go("/")
-        health_of(visit).get_by_text("Something needs you.").wait_for()
+        health_of(visit).get_by_text("Action needed.").wait_for()
         reason = health_of(visit).get_by_role("link", name="1 run of shop.old:gone waits in queue")
         reason.click()
         page.get_by_text("gone", exact=True).wait_for()

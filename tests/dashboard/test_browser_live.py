@@ -135,12 +135,12 @@ def test_what_was_chosen_stays_when_people_look_elsewhere(busy, address, browser
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     with Visit(browser, address) as visit:
         page = visit.go(f"/runs/{run.id}")
-        step = page.get_by_label("From which step")
+        step = page.get_by_label("Start from step")
         step.select_option("gather")
         page.get_by_role("heading", level=1).click()
         for words in ("nothing to see", "nothing at all"):
             busy.app.store.apply([RecordAuditEntry("bob", "look", run.id, words)])
-            visit.section("What people did").get_by_text(words).wait_for()
+            visit.section("Operator actions").get_by_text(words).wait_for()
 
             assert step.input_value() == "gather"
         assert visit.wrong == []

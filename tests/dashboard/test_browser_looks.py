@@ -60,7 +60,7 @@ def screens(visit, shop, empty, closed):
     shop.app.queues.resume("reports")
     shop.app.worker().drain()
     visit.go(schedule)
-    visit.section("What became of the last").get_by_text("succeeded").wait_for()
+    visit.section("Last firings").get_by_text("succeeded").wait_for()
     yield "a schedule whose run has succeeded"
     for path in PAGES:
         page.goto(empty + path)

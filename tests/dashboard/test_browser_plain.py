@@ -64,7 +64,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     plain.confirm("Cancel", "Cancel the run")
     assert "cancelled" in page.locator("#run-state").inner_text()
     plain.go(f"/runs/{steps.id}")
-    page.get_by_label("From which step").select_option("gather")
+    page.get_by_label("Start from step").select_option("gather")
     plain.confirm("Retry", "Retry the run")
     plain.go(f"/runs/{edited.id}")
     page.get_by_role("link", name="Edit and retry").click()
@@ -111,7 +111,7 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     page.get_by_text("Backfill", exact=True).click()
     page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
     page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
-    plain.confirm("Run what was missed", "Run what was missed")
+    plain.confirm("Run missed instants", "Run missed instants")
     assert len(plain.runs()) >= 3
     plain.confirm("Run now", "Run it now")
     assert "/runs/" in page.url
@@ -134,7 +134,7 @@ def test_pages_without_anything_say_what_to_do_next(shop, serve, browser):
         for path in ("/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere", "/runs?q=key:x"):
             page = visit.go(path)
             words = page.get_by_role("main").inner_text()
-            assert re.search(r"(There is no|No run fits|done by another)[^.]*\.", words), path
+            assert re.search(r"(There is no|No matching run|done by another)[^.]*\.", words), path
             assert page.get_by_role("navigation", name="Pages").is_visible()
         assert visit.wrong == []
 

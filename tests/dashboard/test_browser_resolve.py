@@ -57,18 +57,18 @@ def test_a_step_that_happened_is_called_done_with_its_result(payment, pages, ser
         assert page.get_by_role("button", name="Retry").count() == 0, "it would stop there again"
         assert page.get_by_role("link", name="Edit and retry").count() == 0
 
-        card.get_by_label("what the step returns").fill("no JSON")
+        card.get_by_label("the result of the step").fill("no JSON")
         card.get_by_label("Why").fill("the bank has it")
         visit.press("It happened")
         page.get_by_role("alert").filter(has_text="not JSON").wait_for()
         assert card.get_by_label("Why").input_value() == "the bank has it", "what was typed stays"
         assert payment.run.refresh().state == "interrupted"
 
-        card.get_by_label("what the step returns").fill('"ch_1"')
+        card.get_by_label("the result of the step").fill('"ch_1"')
         visit.press("It happened")
         payment.app.worker().drain()
         visit.section("Result").get_by_text("paid by ch_1").wait_for()
-        done = visit.section("What people did").inner_text()
+        done = visit.section("Operator actions").inner_text()
         assert "call step charge done" in done
         assert "the bank has it" in done
         assert page.get_by_text(HEADING).count() == 0
@@ -82,7 +82,7 @@ def test_a_step_that_did_not_happen_runs_again(payment, pages, serve, browser):
         visit.press("It did not happen")
         payment.app.worker().drain()
         visit.section("Result").get_by_text("paid by the second call").wait_for()
-        assert "run step charge again" in visit.section("What people did").inner_text()
+        assert "run step charge again" in visit.section("Operator actions").inner_text()
         assert visit.wrong == []
     first, second = payment.keys
     assert first == second, "the receiver can tell that it is the same"
@@ -94,7 +94,7 @@ def test_the_step_and_its_attempt_are_as_long_as_they_took(payment, serve, brows
         visit.section("Timeline").get_by_text("As a table").click()
         rows = visit.section("Timeline").locator("tbody").get_by_role("row")
         table = [row.get_by_role("cell").all_inner_texts() for row in rows.all()]
-        assert "Whoever may act here" in visit.section(HEADING).inner_text()
+        assert "resolve this step here" in visit.section(HEADING).inner_text()
         assert page.get_by_role("button", name="It happened").count() == 0
         assert visit.wrong == []
     told = {row[0]: row[1:] for row in table}

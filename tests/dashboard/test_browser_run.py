@@ -63,7 +63,7 @@ def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(sh
     shop.app.worker().drain()
     with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go(f"/runs/{run.id}")
-        picture = page.get_by_role("img", name="What the run did")
+        picture = page.get_by_role("img", name="The run over time")
         drawn = picture.locator("g:has(> title)").evaluate_all(DRAWN)
         titles = [title for title, _ in drawn]
         looks = {title.partition(":")[0]: look for title, look in drawn}
@@ -96,12 +96,12 @@ def test_a_retry_from_a_step_keeps_what_came_before_it(busy, address, browser):
     assert busy.packed == 1
     with Visit(browser, address) as visit:
         page = visit.go(f"/runs/{run.id}")
-        page.get_by_label("From which step").select_option("gather")
+        page.get_by_label("Start from step").select_option("gather")
         visit.confirm("Retry", "Retry the run")
         busy.app.worker().drain()
         visit.section("Result").get_by_text("label 12").wait_for()
         assert "shelf 7" in visit.section("Result").inner_text()
-        visit.section("What people did").get_by_text("from step gather").wait_for()
+        visit.section("Operator actions").get_by_text("from step gather").wait_for()
 
         assert busy.packed == 1, "the step before was not done again"
         assert visit.wrong == []
@@ -122,7 +122,7 @@ def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, brow
         for path, button, yes, subject in asks:
             visit.go(path)
             visit.press(button)
-            page.get_by_role("link", name="Leave it").click()
+            page.get_by_role("link", name="Go back").click()
             page.wait_for_url(f"{address}{path}")
             assert len(busy.app.store.list_audit_entries(None, 100)) == known, button
 
@@ -156,10 +156,10 @@ def test_a_run_that_runs_is_cancelled_and_says_by_whom(shop, serve, browser):
         visit.confirm("Cancel", "Cancel the run")
         visit.stay()
         assert "cancelling" in state.inner_text()
-        page.get_by_text("Cancel was requested by ann").wait_for()
+        page.get_by_text("Cancellation was requested by ann").wait_for()
         shop.let_go.set()
         state.get_by_text("cancelled").wait_for()
-        assert "ann" in visit.section("What people did").inner_text()
+        assert "ann" in visit.section("Operator actions").inner_text()
         assert page.get_by_role("button", name="Cancel").count() == 0
         assert visit.has_stayed
         assert visit.wrong == []

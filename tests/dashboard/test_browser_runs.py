@@ -129,7 +129,7 @@ def test_a_filter_with_a_typo_is_an_error_that_says_what_was_meant(busy, address
         visit.press("Filter")
         page.get_by_role("alert").filter(has_text="did you mean state:failed?").wait_for()
         assert visit.runs() == []
-        assert page.get_by_text("No run fits").count() == 0
+        assert page.get_by_text("No matching run").count() == 0
         assert box.input_value() == "state:faild", "what was typed stays"
 
         visit.go("/runs?q=task:shop.orders:chrage state:failed")

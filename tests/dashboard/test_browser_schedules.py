@@ -111,10 +111,10 @@ def test_a_schedule_whose_runs_fail_shows_that(shop, serve, browser):
         assert visit.has_stayed
 
         visit.go("/schedules/failing")
-        rows = visit.section("What became of the last").get_by_role("row")
+        rows = visit.section("Last firings").get_by_role("row")
         assert [("failed" in text) for text in rows.all_inner_texts()[1:]] == [True, True]
         visit.go("/schedules/working")
-        shown = visit.section("What became of the last").inner_text()
+        shown = visit.section("Last firings").inner_text()
         assert shown.count("succeeded") == 3
         assert waiting.id in visit.runs()
         assert visit.wrong == []
@@ -141,13 +141,13 @@ def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, br
         visit.page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
         visit.page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
         before = len(busy.app.runs.list(limit=200))
-        visit.press("Run what was missed")
+        visit.press("Run missed instants")
         assert "from 2026-01-01 00:00 UTC to before" in visit.page.get_by_role("main").inner_text()
         assert len(busy.app.runs.list(limit=200)) == before, "nothing is done before the answer"
         visit.page.get_by_label("Why").fill("the night was lost")
-        visit.press("Run what was missed")
+        visit.press("Run missed instants")
         assert len(busy.app.runs.list(limit=200)) == before + 3
-        done = visit.section("What people did").inner_text()
+        done = visit.section("Operator actions").inner_text()
         for act in ("pause", "resume", "run", "backfill"):
             assert f"{act} schedule" in done
         assert "the bank asked for it" in done

@@ -134,11 +134,11 @@ def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, b
         assert busy.app.store.list_audit_entries(None, 100) == before
 
         page.goto(f"{address.replace('127.0.0.1', 'evil.test')}/runs")
-        assert "does not answer to that host name" in page.inner_text("body")
+        assert "does not answer requests for that host name" in page.inner_text("body")
     closed = serve(dashboard(busy.app))
     with Visit(browser, closed, extra_http_headers={"X-Forwarded-For": "10.0.0.9"}) as visit:
         page = visit.go("/")
-        assert "answers only to the machine it runs on" in page.inner_text("main")
+        assert "answers only requests from its own machine" in page.inner_text("main")
 
 
 def test_one_link_signs_a_browser_in_and_leaves_no_token_in_its_address(busy, serve, browser):
@@ -208,4 +208,4 @@ def test_what_is_redacted_reaches_no_browser(busy, serve, browser):
     with Visit(browser, serve(opened(busy.app, show_arguments=False))) as visit:
         assert "a@b.c" not in visit.go("/runs").content()
         assert "a@b.c" not in visit.go(f"/runs/{runs[0].id}").content()
-        assert "shows no arguments" in visit.section("Arguments").inner_text()
+        assert "does not show arguments" in visit.section("Arguments").inner_text()

@@ -119,7 +119,7 @@ def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, cli
     assert monotonic() - began < 20
     assert page.status_code == 503
     assert "This took too long" in page.text
-    assert "a narrower filter" in page.text
+    assert "shorter time range or more filters" in page.text
     assert client.get("/queues").status_code == 200, "other pages are as they were"
 
 

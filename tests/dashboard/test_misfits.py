@@ -65,7 +65,7 @@ def test_a_run_whose_arguments_do_not_fit_the_task_any_more_is_shown_without_the
         found = answers(app, run.id)
 
     assert statuses(found) == ALL_SHOWN
-    assert "do not fit the task as it is now" in found["page"].text
+    assert "do not fit the current task" in found["page"].text
     assert "cannot be edited here" in found["edit"].text
     assert found["json"].json()["arguments"] is None
     assert found["router"].json()["arguments"] is None

@@ -97,7 +97,7 @@ def test_arguments_can_be_hidden_altogether(busy):
     client = client_of(busy.app, show_arguments=False)
 
     assert "a@b.c" not in client.get("/runs").text
-    assert "shows no arguments" in client.get(f"/runs/{run.id}").text
+    assert "does not show arguments" in client.get(f"/runs/{run.id}").text
 
 
 FOUND = {
@@ -157,7 +157,7 @@ def test_a_filter_with_a_typo_lists_nothing_and_says_what_was_meant(busy, client
 
     assert (page.status_code, page.text.count("data-row")) == (422, 0)
     assert words in page.text.partition('role="alert"')[2]
-    assert "No run fits" not in page.text, "that would be an answer"
+    assert "No matching run" not in page.text, "that would be an answer"
     assert (api.status_code, words in api.json()["detail"]) == (422, True)
 
 
@@ -172,7 +172,7 @@ def test_a_filter_with_a_typo_lists_nothing_and_says_what_was_meant(busy, client
 def test_a_name_that_there_is_not_is_answered_with_one_that_there_is(busy, client, text, meant):
     page = client.get("/runs", params={"q": text}).text
 
-    assert "No run fits" in page
+    assert "No matching run" in page
     assert "did you mean" in page
     assert f">{meant}</a>" in page
 
@@ -180,7 +180,7 @@ def test_a_name_that_there_is_not_is_answered_with_one_that_there_is(busy, clien
 def test_a_name_that_there_is_stays_though_no_run_fits(busy, client):
     page = client.get("/runs", params={"q": "task:shop.orders:charge state:running"}).text
 
-    assert "No run fits" in page
+    assert "No matching run" in page
     assert "did you mean" not in page
 
 
@@ -389,8 +389,8 @@ def test_a_question_about_nothing_is_not_found(busy, client, query):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("?kind=queue&verb=limit&name=mail&limit=many", "a limit is a whole number"),
-        ("?kind=queue&verb=limit&name=mail&limit=0", "a limit is a whole number"),
+        ("?kind=queue&verb=limit&name=mail&limit=many", "a limit must be a whole number"),
+        ("?kind=queue&verb=limit&name=mail&limit=0", "a limit must be a whole number"),
         ("?kind=schedule&verb=backfill&name=half-hourly-sync&from=x&to=y", "a date and a time"),
         (
             "?kind=schedule&verb=backfill&name=half-hourly-sync&to=y&from=0001-01-01T00:00%2B14:00",
@@ -398,7 +398,7 @@ def test_a_question_about_nothing_is_not_found(busy, client, query):
         ),
         (
             "?kind=schedule&verb=backfill&name=half-hourly-sync&from=2026-01-02&to=2026-01-01",
-            "from must lie before to",
+            "from must be before to",
         ),
     ],
 )
@@ -414,8 +414,8 @@ def test_a_question_names_what_follows_and_changes_nothing(busy, client):
     run = client.get(f"/ask?kind=run&verb=cancel&name={waiting.id}").text
     odd = client.get("/ask", params={"kind": "queue", "verb": "pause", "name": "a/b <c>"}).text
 
-    assert "No worker starts a run of it" in queue
-    assert "ends as cancelled without being started" in run
+    assert "do not start until an operator" in queue
+    assert "ends as cancelled and never starts" in run
     assert 'action="/queues/a%2Fb%20%3Cc%3E/pause"' in odd
     assert waiting.refresh().state == "queued"
     reader = client_of(busy.app, write=False)

@@ -58,13 +58,13 @@ def test_all_is_well_where_nothing_is_wrong():
         ),
         ({"workers": [WORKER._replace(state="silent")]}, "warn", "no worker is live"),
         ({"workers": [WORKER._replace(state="dead")]}, "warn", "no worker is live"),
-        ({"dead": 1}, "warn", "1 dead letter waits for a person"),
-        ({"dead": 520}, "warn", "520 dead letters wait for a person"),
-        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for a person"),
+        ({"dead": 1}, "warn", "1 dead letter waits for an operator"),
+        ({"dead": 520}, "warn", "520 dead letters wait for an operator"),
+        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for an operator"),
         (
             {"stranded": [StrandedRuns("shop:gone", "mail", 3, is_registered=False)]},
             "bad",
-            "3 runs of shop:gone wait in queue 'mail', and no live worker registers it",
+            "3 runs of shop:gone wait in queue 'mail', and no live worker knows the task",
         ),
         ({"ends": ends(95, 5)}, "warn", "5 % of the last hour's runs failed (5 of 100)"),
         ({"ends": ends(3, 1)}, "bad", "25 % of the last hour's runs failed (1 of 4)"),
@@ -90,8 +90,8 @@ def test_all_is_well_where_nothing_is_wrong():
             "warn",
             (
                 "a transaction has been open for 6 min in session 42 of user 'ada' from 10.0.0.7"
-                " (application_name 'pg_dump'): the database cannot remove ended runs, and claims"
-                " slow down"
+                " (application_name 'pg_dump'): the database cannot remove ended runs, so"
+                " claiming runs becomes slow"
             ),
         ),
         (
@@ -99,7 +99,7 @@ def test_all_is_well_where_nothing_is_wrong():
             "warn",
             (
                 "a transaction has been open for 1 min in session 42 of user 'ada' from 10.0.0.7:"
-                " the database cannot remove ended runs, and claims slow down"
+                " the database cannot remove ended runs, so claiming runs becomes slow"
             ),
         ),
     ],
@@ -129,14 +129,14 @@ def test_little_things_worry_nobody(change):
 def test_a_run_that_was_interrupted_needs_a_person_whatever_its_age():
     health = summarize_health(WELL._replace(dead=520, interrupted=1))
 
-    assert (health.level, health.sentence) == ("bad", "Something needs you.")
+    assert (health.level, health.sentence) == ("bad", "Action needed.")
     assert health.reasons == (
         (
             "bad",
-            "1 run was interrupted: a person has to find out whether it had its effect",
+            "1 run was interrupted: find out whether it had its effect",
             "runs?q=state%3Ainterrupted",
         ),
-        ("warn", "520 dead letters wait for a person", "dead"),
+        ("warn", "520 dead letters wait for an operator", "dead"),
     )
 
 

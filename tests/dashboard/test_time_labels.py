@@ -131,4 +131,4 @@ def test_times_of_a_zone_that_this_machine_does_not_know_are_labelled_as_utc(bus
     page = client.get("/schedules/nightly-report").text
 
     assert "in Mars/Berlin" in page
-    assert re.search(r"What became of the last</h2><span[^>]*>times in UTC<", page)
+    assert re.search(r"Last firings</h2><span[^>]*>times in UTC<", page)

@@ -87,7 +87,7 @@ def test_a_step_that_a_person_called_done_ended_with_its_attempt():
 
     (charge,) = [row.span for row in found if row.span.label == "charge"]
     assert (charge.begin, charge.end) == (15 * MS, 30 * MS)
-    assert charge.note == "called done by a person"
+    assert charge.note == "marked done by an operator"
 
 
 def test_a_step_that_still_runs_is_open():

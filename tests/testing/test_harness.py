@@ -171,7 +171,7 @@ def test_a_producer_can_die_too(harness, app):
 def test_a_death_that_did_not_happen_fails_the_test(harness):
     with (
         pytest.raises(
-            AssertionError, match=r"nothing died at settle.before_commit: it was come to 0"
+            AssertionError, match=r"nothing died at settle.before_commit: it was reached 0"
         ),
         harness.crash_at("settle.before_commit"),
     ):
@@ -195,10 +195,12 @@ def test_what_was_enqueued_can_be_asked_for_with_its_arguments(harness, app):
     assert harness.assert_enqueued(send)[0].id == first.id
     assert len(harness.assert_enqueued(send.call(1, email="a@b.c"), times=1)) == 1
     harness.refute_enqueued(send.call(3))
-    with pytest.raises(AssertionError, match=r"send .*3.* at least once, and was 0 times; there"):
+    with pytest.raises(
+        AssertionError, match=r"send .*3.* at least once, but was enqueued 0 times; enqueued: "
+    ):
         harness.assert_enqueued(send.call(3))
 
 
 def test_time_does_not_go_back(harness):
-    with pytest.raises(BadOption, match="does not go back"):
+    with pytest.raises(BadOption, match="test cannot go back"):
         harness.advance(-1)

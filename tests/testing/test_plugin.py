@@ -141,7 +141,7 @@ def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_pa
     found = run_pytest(tmp_path, DULY_URL=REAL)
 
     assert "2 errors" in found.stdout, found.stdout
-    assert "duly_app names no application" in found.stdout
+    assert "duly_app is not set" in found.stdout
     assert "def duly_worker" not in found.stdout
     assert not (tmp_path / "real.db").exists()
 
@@ -163,7 +163,7 @@ def test_no_other_application_uses_its_store_during_a_test(tmp_path, act):
 
     found = run_pytest(tmp_path, DULY_URL=REAL, DULY_APP="shop:app")
 
-    assert "not under the harness of the test" in found.stdout, found.stdout
+    assert "not belong to the harness of the running test" in found.stdout, found.stdout
     assert not (tmp_path / "real.db").exists()
 
 

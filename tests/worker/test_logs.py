@@ -18,7 +18,7 @@ from duly.observe.logs import log_event
 
 pytestmark = pytest.mark.surface
 
-AS_IT_SAYS = "now queued again or ended as the task says"
+AS_IT_SAYS = "now queued again or ended as their tasks define"
 
 
 def records_of(caplog, run):
@@ -85,14 +85,14 @@ def test_the_line_of_a_run_that_failed_names_the_command_that_shows_it(caplog, a
     [
         ("stopped", (), "worker w: stopped"),
         (
-            "its lease ran out",
+            "its lease expired",
             ("a",),
-            f"worker w: its lease ran out; it had not finished 1 run, {AS_IT_SAYS}: a",
+            f"worker w: its lease expired; unfinished: 1 run, {AS_IT_SAYS}: a",
         ),
         (
             "gone",
             tuple("abcdef"),
-            f"worker w: gone; it had not finished 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
+            f"worker w: gone; unfinished: 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
         ),
     ],
 )

@@ -17,26 +17,26 @@ from duly.errors import DulyError
 from duly.version import VERSION
 
 _COMMANDS = {
-    "worker": "Run tasks until told to stop.",
-    "dev": "Run tasks and the dashboard, anew whenever the code changes.",
+    "worker": "Run tasks until stopped.",
+    "dev": "Run tasks and the dashboard; restart when the code changes.",
     "enqueue": "Enqueue one run of a task.",
-    "runs": "List and follow runs, look at them, wait for, cancel and retry them.",
-    "why": "Say why a run is not running.",
-    "dead": "Go through dead letters: list, group, show, export, retry, discard.",
-    "schedules": "List schedules, see what they fired, pause and run them.",
-    "queues": "List queues, pause, resume, limit and drain them.",
+    "runs": "List, follow, show, wait for, cancel and retry runs.",
+    "why": "Show why a run is not running.",
+    "dead": "List, group, show, export, retry and discard dead letters.",
+    "schedules": "List, show, pause and run schedules.",
+    "queues": "List, pause, resume, limit and drain queues.",
     "workers": "List workers.",
-    "locks": "List the locks that are held.",
+    "locks": "List held locks.",
     "dashboard": "Serve the dashboard.",
     "deploy-mark": "Mark a deployment, for charts.",
     "db": "Set up, upgrade, check, prune and back up the database.",
-    "audit": "Prove that no run was lost, doubled or left behind.",
-    "restore": "Park what may have run since a backup was made.",
+    "audit": "Check that no run was lost or duplicated.",
+    "restore": "Interrupt runs that may have run since a backup was made.",
     "move": "Copy everything from SQLite to PostgreSQL.",
     "config": "Show every setting and where it came from.",
-    "health": "Say whether work gets done, for probes.",
-    "doctor": "Look for what is wrong, and say what helps.",
-    "demo": "See duly at work.",
+    "health": "Check that runs make progress, for probes.",
+    "doctor": "Find problems and show how to fix them.",
+    "demo": "Watch duly at work.",
 }
 """Each is `command` in the module of its name.
 
@@ -99,8 +99,8 @@ def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
     is_asked = not {"--json", "-q", "--quiet"}.intersection(arguments)
     if is_asked and any(map(_WITH_PASSWORD.search, arguments)):
         click.echo(
-            "Warning: everybody on this machine can read the password in the list of processes; "
-            "give the address in DULY_URL instead, or leave the password to PGPASSFILE",
+            "Warning: every user of this machine can read the password in the list of processes; "
+            "set the address in DULY_URL instead, or put the password in PGPASSFILE",
             err=True,
         )
 

@@ -106,14 +106,14 @@ def _refuse_missing(url: str, session: CommandSession) -> None:
     if missing is not None:
         message = (
             f"there is no database at {missing}; {other_database_hint(session)}, "
-            f"or create this one with `duly db migrate`"
+            "or create this one with `duly db migrate`"
         )
         raise StoreRefused(message)
     if url.partition("://")[0] in STORES:
         with closing(open_store(url, migrate=False)) as store:
             if store.read_schema().version == 0:
                 message = (
-                    f"{store.shown_url} has no tables of duly's; {other_database_hint(session)}, "
-                    f"or create them there with `duly db migrate`"
+                    f"{store.shown_url} has no duly tables; {other_database_hint(session)}, or "
+                    "create the tables with `duly db migrate`"
                 )
                 raise StoreRefused(message)

@@ -34,7 +34,7 @@ def tabulate(
 ) -> Table:
     """Return a table with the rows as columns, the last being the total, and the faults below."""
     table = Table(
-        title=f"Counted by what the {what} did, in a ledger apart from duly's tables",
+        title=f"Counted from what the {what} did, in a ledger separate from duly's tables",
         title_justify="left",
         title_style="",
     )

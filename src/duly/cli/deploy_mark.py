@@ -15,7 +15,7 @@ from duly.store.admin_ops import RecordAuditEntry
 @shared_options
 @pass_session
 def command(session: CommandSession, /, *, version: str) -> None:
-    """Mark that VERSION is deployed now."""
+    """Mark VERSION as deployed now."""
     op = RecordAuditEntry(resolve_actor(None), "deploy", "deployment", check_reason(version))
     app_of(session, creates=True).store.apply([op])
     if session.as_json:

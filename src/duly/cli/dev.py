@@ -43,19 +43,19 @@ LogFunction = Callable[[str], None]
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help=f"Where the dashboard listens; {_USUAL_PORT}, or any port if that is taken.",
+    help=f"Port of the dashboard; {_USUAL_PORT}, or any free port if that is taken.",
 )
-@click.option("--no-dashboard", is_flag=True, help="Run the tasks and schedules alone.")
+@click.option("--no-dashboard", is_flag=True, help="Run only the tasks and schedules.")
 @shared_options
 @pass_session
 def command(
     session: CommandSession, /, *, reference: str | None, port: int | None, no_dashboard: bool
 ) -> None:
-    """Run the tasks and schedules of APP (module:attribute), anew whenever the code changes.
+    """Run the tasks and schedules of APP (module:attribute), and restart when the code changes.
 
-    Looks at the Python files below this folder. The dashboard is served to this machine, where
-    whoever opens the link that is printed may act, too. For production there are `duly worker` and
-    `duly dashboard`.
+    Watches the Python files below this folder. The dashboard is served to this machine only; the
+    printed link also allows operator actions. For production use `duly worker` and `duly
+    dashboard`.
     """
     app = reference or session.app_reference
     if app is None:
@@ -75,7 +75,7 @@ def command(
     if pages is not None:
         programs.append(pages.with_options("--app", app, *shared))
     if not session.quiet:
-        tell(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
+        tell(f"duly dev: {app}; restarts when a Python file below {Path.cwd()} changes")
     with _exit_on_signals(signal.SIGTERM, signal.SIGHUP):
         while True:
             _work_until_changed(programs, tell)
@@ -125,7 +125,7 @@ def _dashboard_program(port: int | None, tell: LogFunction) -> _Program | None:
     """Print the address of the dashboard and return its program, or None without its packages."""
     missing = missing_extra()
     if missing is not None:
-        tell(f"duly dev: no dashboard, since {missing}")
+        tell(f"duly dev: no dashboard, because {missing}")
         return None
     settings = load_settings()
     secrets = {}

@@ -21,9 +21,9 @@ from duly.store.store_factory import open_store
 @shared_options
 @pass_session
 def command(session: CommandSession) -> None:
-    """Look at engine, settings, clocks, tables, workers and tasks.
+    """Check the engine, settings, clocks, tables, workers and tasks.
 
-    Ends with status 1 if something is wrong; a warning alone does not count as that.
+    Ends with status 1 if there is an error; warnings alone do not count.
     """
     url = url_of(session)
     findings = [_schema(url, session)]
@@ -49,7 +49,7 @@ def _schema(url: str, session: CommandSession) -> Diagnosis:
     status = schema_finding(found, needed)
     return diagnosis_of(
         "schema",
-        f"version {found.version}, and this code needs {needed}",
+        f"version {found.version}, but this code needs {needed}",
         bad=status.name != "ok",
         level="error",
         remedy=status.advice,

@@ -31,8 +31,8 @@ class EngineNeeded(BadOption):
 
     def __init__(self, engine: str, which: str, selection: str) -> None:
         super().__init__(
-            f"{which} can be sent again only by its application of {engine}: "
-            f"`duly --app proj.{engine}:app dead retry {selection}`"
+            f"{which} can be retried only by its {engine} application: `duly --app "
+            f"proj.{engine}:app dead retry {selection}`"
         )
 
 
@@ -96,7 +96,7 @@ class EngineDeadLetterSelection:
                 left[letter.engine] = left.get(letter.engine, 0) + 1
         for engine, count in left.items():
             which = f"{count:,} dead letter{'s' * (count > 1)}"
-            print_note(f"Left: {EngineNeeded(engine, which, f'--engine {engine}')}.")
+            print_note(f"Skipped: {EngineNeeded(engine, which, f'--engine {engine}')}.")
 
     def __iter__(self) -> Iterator[DeadLetterRecord]:
         yield from self._named
@@ -108,7 +108,7 @@ def print_unsent(ended: DeadLetterResult) -> None:
     """Print the dead letters that could not be sent, with the reasons."""
     for each in ended.unsent:
         if not each.elsewhere:
-            print_note(f"Left: letter {each.letter_id}: {each.problem}")
+            print_note(f"Not retried: dead letter {each.letter_id}: {each.problem}")
 
 
 def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_args: bool) -> None:

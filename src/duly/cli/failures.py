@@ -40,7 +40,7 @@ class TaskNotFound(DulyError):
     """A command names an unknown task."""
 
     def __init__(self, task: str, meant: str) -> None:
-        super().__init__(f"nothing is known here of a task {task!r}: {meant}")
+        super().__init__(f"task {task!r} is unknown here: {meant}")
 
 
 _STATUS: dict[type[DulyError], int] = {

@@ -57,8 +57,8 @@ class Filters(NamedTuple):
         """Raise a usage error for a combination that matches nothing."""
         if self.engine is not None and self._is_about_runs:
             raise click.UsageError(
-                "--engine is about letters of other engines; --state, --queue and --tag are "
-                "about runs"
+                "--engine selects dead letters of other engines; --state, --queue and --tag select "
+                "runs"
             )
 
     @property
@@ -95,21 +95,30 @@ def _add(function: F, *options: Callable[[F], F]) -> F:
 
 def _state(names: list[str]) -> Callable[[F], F]:
     return click.option(
-        "--state", multiple=True, type=click.Choice(names), help="In this state; may be repeated."
+        "--state",
+        multiple=True,
+        type=click.Choice(names),
+        help="Runs in this state; may be repeated.",
     )
 
 
-_TASK = click.option("--task", help="Of this task, by its full name.")
-_QUEUE = click.option("--queue", help="Of this queue.")
-_TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="With this tag.")
-_SINCE = click.option("--since", type=since, help="Made since: 1h, 24h, 7d, or an ISO 8601 time.")
-_FINGERPRINT = click.option("--fingerprint", help="With this error, as `dead groups` names it.")
-_ENGINE = click.option("--engine", help="Only letters of this engine, such as celery; no runs.")
-_CURSOR = click.option("--cursor", help="Go on behind this run; the end of a page names it.")
+_TASK = click.option("--task", help="Runs of this task, by its full name.")
+_QUEUE = click.option("--queue", help="Runs of this queue.")
+_TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="Runs with this tag.")
+_SINCE = click.option(
+    "--since", type=since, help="Runs created since: 1h, 24h, 7d, or an ISO 8601 time."
+)
+_FINGERPRINT = click.option(
+    "--fingerprint", help="Runs with this error, as shown by `dead groups`."
+)
+_ENGINE = click.option("--engine", help="Only dead letters of this engine, such as celery.")
+_CURSOR = click.option(
+    "--cursor", help="Continue after this run; the end of a page shows its cursor."
+)
 LIMIT = click.option(
     "--limit",
     type=click.IntRange(1, PAGE),
     default=PAGE_DEFAULT,
     show_default=True,
-    help="At most so many.",
+    help="At most this many.",
 )

@@ -12,7 +12,7 @@ class ListGroup(click.Group):
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - click's
         options.setdefault("subcommand_metavar", "[COMMAND] [ARGS]...")
-        options.setdefault("epilog", f"Without a command: {_DEFAULT}.")
+        options.setdefault("epilog", f"Default command: {_DEFAULT}.")
         super().__init__(*args, **options)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ def duration(text: str) -> timedelta:
     """Parse `90`, `90s`, `15m`, `24h`, `7d`, `2w`. A plain number means seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        message = f"{text!r} is no duration; write 90s, 15m, 24h or 7d"
+        message = f"{text!r} is not a duration; write 90s, 15m, 24h or 7d"
         raise click.BadParameter(message)
     try:
         return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
@@ -44,7 +44,7 @@ def instant(text: str, *, is_utc: bool = False) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        message = f"{text!r} is no ISO 8601 time, such as 2030-01-31T08:00Z"
+        message = f"{text!r} is not an ISO 8601 time, such as 2030-01-31T08:00Z"
         raise click.BadParameter(message) from None
     if found.utcoffset() is None and not is_utc:
         message = f"{text!r} has no time zone; write {found.isoformat()}Z for UTC"
@@ -84,7 +84,7 @@ def json_arguments(text: str) -> JsonArguments:
             return JsonArguments([], found)
         case list():
             return JsonArguments(found, {})
-    message = 'arguments are a JSON object {"name": …} or an array […]'
+    message = 'arguments must be a JSON object {"name": …} or an array […]'
     raise click.BadParameter(message)
 
 

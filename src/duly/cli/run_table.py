@@ -73,7 +73,7 @@ def run_note(run: RunRecord, now: int) -> str:
     if run.state in FINAL:
         return ": ".join(filter(None, (run.cause, (run.error or "").partition("\n")[0])))
     if run.cancel_requested:
-        return "asked to stop"
+        return "cancellation requested"
     if run.parked == "paused":
         return "its queue is paused"
     if run.parked is not None:

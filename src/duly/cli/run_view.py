@@ -19,7 +19,7 @@ from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
 from duly.run import Run
 
 show_args = click.option(
-    "--show-args", is_flag=True, help="Show arguments even where secret ones cannot be told."
+    "--show-args", is_flag=True, help="Show arguments even if duly cannot tell which are secret."
 )
 
 

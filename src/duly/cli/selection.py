@@ -29,7 +29,7 @@ class DeadLetterSelection:
             message = "name dead letters either by id or by filter"
             raise click.UsageError(message)
         if everything and not filters.is_empty:
-            message = "--all takes no filter"
+            message = "--all cannot be combined with a filter"
             raise click.UsageError(message)
         if not ids and not everything and filters.is_empty:
             message = "name dead letters by id or by a filter, or give --all"

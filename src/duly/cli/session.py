@@ -30,12 +30,12 @@ class CommandSession:
 pass_session = click.make_pass_decorator(CommandSession, ensure=True)
 
 
-_STORE = "The store (DULY_URL); sqlite:///duly.db if nothing says."
+_STORE = "The store (DULY_URL); sqlite:///duly.db by default."
 
 
 def shared_options(function: F, *, url: str = _STORE) -> F:
     """Add the options of every command. `url` is the help text of `--url`."""
-    quiet = _flag("Print only what was asked for.", "-q", "--quiet", "quiet")
+    quiet = _flag("Print only the requested data.", "-q", "--quiet", "quiet")
     return worker_options(quiet(function), url=url)
 
 
@@ -44,8 +44,8 @@ def worker_options(function: F, *, url: str = _STORE) -> F:
     options = (
         _option("The application, as module:attribute (DULY_APP).", "--app", "app"),
         _option(url, "--url", "url"),
-        _flag("Answer in JSON, and word errors in JSON.", "--json", "as_json"),
-        _flag("Say more about what went wrong.", "-v", "--verbose", "verbose"),
+        _flag("Print results and errors as JSON.", "--json", "as_json"),
+        _flag("Show more details of errors.", "-v", "--verbose", "verbose"),
     )
     for option in reversed(options):
         function = option(function)

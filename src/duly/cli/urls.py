@@ -18,8 +18,8 @@ def package_of(url: str) -> str:
     scheme = url.partition("://")[0]
     if scheme not in _PACKAGES:
         message = (
-            f"{shown_scheme(url)} is no store duly knows; use sqlite:///file.db or "
-            f"postgresql://user@host/database"
+            f"{shown_scheme(url)} is not a supported store URL; use sqlite:///file.db or "
+            "postgresql://user@host/database"
         )
         raise StoreRefused(message)
     return _PACKAGES[scheme]

@@ -46,7 +46,7 @@ def wait_for(run: Run[Any], session: CommandSession, timeout: float | None) -> D
 
 
 def _print_unclaimed(run_id: str, task: str, reason: str) -> None:
-    print_note(f"Run {run_id} ({task}) has not begun yet: {reason}.")
+    print_note(f"Run {run_id} ({task}) has not started yet: {reason}.")
 
 
 def _ignore_unclaimed(*_: str) -> None:

@@ -55,7 +55,7 @@ def move_once_tasks(duly: Duly, find: Find, *, tag: str, reported: set[str]) -> 
         name, at = row["task_name"], parse_instant(row["once_time"])
         if row["last_run_status"] is not None:
             raise RowNotMoved(
-                "it began and did not succeed: find out how far it came, then add it again"
+                "it started and did not succeed: find out how far it ran, then add it again"
             )
         if now - at > _LATE:
             raise RowNotMoved(f"it was due at {at:%Y-%m-%d %H:%M} UTC and was missed; add it again")

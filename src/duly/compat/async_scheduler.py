@@ -47,9 +47,9 @@ _TAG = "schedule"
 _ONCE = "Once"
 _ALL = 1_000_000
 _LAST_RUN_STATUSES = {
-    "both": "this one-time task is enqueued beside it, and both run",
+    "both": "this one-time task is enqueued in addition to it, and both run",
     "replace": "the one-time task is replaced, and does not run",
-    "keep": "it is kept and this one is not added",
+    "keep": "it is kept, and this one-time task is not added",
 }
 
 

@@ -119,7 +119,7 @@ class OperatorActions:
                 begin, end = (instant_of(each, text_of(form, each)) for each in ("from", "to"))
                 schedules.backfill(name, begin, end, actor=who, reason=reason)
             case _:
-                raise PageNotFound(f"A schedule cannot be told to {verb}.")
+                raise PageNotFound(f"A schedule does not support {verb}.")
         return PageRedirect(f"/schedules/{name}")
 
 
@@ -135,9 +135,9 @@ def _run_id(request: Request) -> str:
 def _step_result(happened: str, result: str) -> tuple[bool, Any]:
     """Return whether a step is done, and its result."""
     if happened not in {"yes", "no"}:
-        raise BadOption("say whether it happened")
+        raise BadOption("say whether the step had its effect")
     if result and happened == "no":
-        raise BadOption("a step that runs again has its own result: leave that out")
+        raise BadOption("a step that runs again returns its own result: leave the result empty")
     try:
         return happened == "yes", json.loads(result) if result else None
     except (ValueError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _call(text: str) -> tuple[list[Any], dict[str, Any]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadOption(f"that is not JSON: {error}") from None
+        raise BadOption(f"the arguments are not JSON: {error}") from None
     match data:
         case {"args": list() as args, "kwargs": dict() as kwargs, **rest} if not rest:
             return args, kwargs

@@ -49,7 +49,7 @@ from duly.observe.logs import log_dashboard_link
 from duly.store.read_deadline import limit_read_time
 
 _STILL_SIGNED_IN = "You are still signed in: go back, and sign out again."
-_IN_DOUBT = "Whether it was done is not known: look before you repeat it."
+_IN_DOUBT = "It is unknown whether the action was done: check before you repeat it."
 Page = Callable[[ApplicationView, Request], PageContent | PageRedirect]
 
 
@@ -72,7 +72,7 @@ def dashboard(
     """
     check_auth(auth)
     if write and auth is None:
-        raise BadOption("dashboard(…, write=True) needs auth=: say who may act")
+        raise BadOption("dashboard(…, write=True) needs auth=, which decides who is an operator")
     desk = ApplicationView(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).secured
 
@@ -164,7 +164,7 @@ class _Dashboard:
         except PageNotFound as nothing:
             return self._responses.message(request, "Not found", str(nothing), 404)
         except BadOption as error:
-            return self._responses.message(request, "That could not be done", str(error), 409)
+            return self._responses.message(request, "The action failed", str(error), 409)
         except StoreUnavailable as error:
             return self._responses.unavailable(request, error)
         if isinstance(shown, PageRedirect):
@@ -233,7 +233,7 @@ class _Dashboard:
                 # A reload would send the form again, and the action may have been done already.
                 return self._responses.unavailable(request, error, then=_IN_DOUBT)
             except DulyError as error:
-                return self._responses.message(request, "That could not be done", str(error), 409)
+                return self._responses.message(request, "The action failed", str(error), 409)
             if isinstance(done, PageRedirect):
                 return self._responses.redirect(request, done)
             html = self._responses.render(request, done, "base.html", live=False)
@@ -256,7 +256,7 @@ class _Dashboard:
                     set_cookie = cookie(request, COOKIE, session, seconds=SESSION_SECONDS)
                     answer.headers.append("Set-Cookie", set_cookie)
                     return answer
-                wrong, status = "That is not the token.", 401
+                wrong, status = "The token is wrong.", 401
             except TooManyTries:
                 wrong, status, headers = TOO_MANY_TRIES, 429, RETRY_AFTER
         elif self._logged_token is not None:
@@ -321,7 +321,7 @@ class _Dashboard:
         if request.url.path.rpartition(".")[2] in {"js", "css", "svg"}:
             return PlainTextResponse("Not found\n", status)
         heading = "Not found" if status == 404 else "Not possible"  # noqa: PLR2004
-        say = "There is no such page. The navigation leads to all there are."
+        say = "There is no such page. The navigation links to all pages."
         return self._responses.message(request, heading, say, status)
 
     async def _too_many(self, request: Request, error: Exception) -> Response:
@@ -331,5 +331,5 @@ class _Dashboard:
         return answer
 
     async def _broken(self, request: Request, _error: Exception) -> Response:
-        say = "The dashboard met an error it does not know. The log of its process has it."
+        say = "The dashboard met an unexpected error. See the log of its process."
         return self._responses.message(request, "Something went wrong", say, 500)

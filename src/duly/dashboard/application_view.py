@@ -33,12 +33,10 @@ from duly.store.protocol import Inspector, RunFilter
 from duly.store.read_deadline import limit_read_time, seconds_left
 
 UNKNOWN = (
-    "Hidden: this process does not know the task, and so not which of its arguments are secret."
+    "Hidden: this process does not know the task, so it cannot tell which arguments are secret."
 )
-MISFIT = (
-    "Hidden: these arguments do not fit the task as it is now, so it is not known which are secret."
-)
-HIDDEN = "Hidden: this dashboard shows no arguments."
+MISFIT = "Hidden: these arguments do not fit the current task, so it is unknown which are secret."
+HIDDEN = "Hidden: this dashboard does not show arguments."
 
 
 class ApplicationView:

@@ -49,8 +49,9 @@ def check_auth(auth: Auth | None) -> None:
     for name, parameter in parameters.items():
         if type(parameter.default).__name__ == "Depends" or "Depends(" in str(parameter.annotation):
             raise BadOption(
-                f"auth is called with the request, and its parameter {name!r} is for FastAPI to "
-                f"fill in: read the request itself, or serve the dashboard by TaskAdmin(…, auth=…)"
+                "auth is called with the request, but FastAPI would have to fill in its parameter "
+                f"{name!r}: read the request itself, or serve the dashboard with TaskAdmin(…, "
+                "auth=…)"
             )
 
 
@@ -107,8 +108,8 @@ class TokenAuth:
     def __init__(self, token: str, *, name: str = "token") -> None:
         if bits_of(token) < TOKEN_BITS:
             raise BadOption(
-                f"a token has at least {TOKEN_BITS} bits that nobody can guess; "
-                f"`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
+                f"a token must have at least {TOKEN_BITS} random bits; `python -c 'import secrets; "
+                "print(secrets.token_urlsafe())'` makes one"
             )
         # The hash is compared and signs sessions. The token itself is not kept.
         self._hash = _hash(token)

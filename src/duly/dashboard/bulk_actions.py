@@ -71,7 +71,7 @@ class BulkActionForms:
         chosen = self._read_selection(request, form)
         reason = text_of(form, "reason")
         if chosen.verb == "discard" and not reason:
-            raise BadOption("discarding needs a reason; it is kept with every run")
+            raise BadOption("discarding needs a reason, which is stored with every run")
         ticket = text_of(form, "ticket") or new_id()
         total = self._count(chosen)[0]
         asked = BulkActionRequest(
@@ -84,7 +84,9 @@ class BulkActionForms:
         act_id = str(request.path_params["act_id"])
         act = None if "\0" in act_id else desk.store.get_bulk(act_id)
         if act is None:
-            raise PageNotFound("There is no such act, or it ended long ago; see the audit.")
+            raise PageNotFound(
+                "There is no such bulk action. It may have ended long ago: see the audit log."
+            )
         chosen = self._read(act)
         now = desk.store.now()
         context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
@@ -123,7 +125,9 @@ class BulkActionForms:
                 return BulkSelection(act.verb, group=group, window=window)
             case {"ids": ids}:
                 return BulkSelection(act.verb, tuple(ids))
-        raise BadOption("another version of duly began this act, which this one cannot read")
+        raise BadOption(
+            "this bulk action was started by another version of duly and cannot be read"
+        )
 
     def _read_selection(self, request: Request, form: FormData) -> BulkSelection:
         verb, scope = text_of(form, "verb"), text_of(form, "scope")
@@ -131,7 +135,7 @@ class BulkActionForms:
             raise BadOption("runs can be retried, discarded or cancelled")
         if scope == "group":
             if verb == "cancel":
-                raise BadOption("dead letters have ended; they can be retried or discarded")
+                raise BadOption("dead letters have ended; they can only be retried or discarded")
             window = window_of(request)
             group = group_filter(request, self._view.store.now())._replace(before=None)
             return BulkSelection(verb, group=group, window=window)
@@ -140,7 +144,7 @@ class BulkActionForms:
             return BulkSelection(verb, search=self._search(verb, text_of(form, "q"), now))
         ids = tuple(str(each) for each in form.getlist("id"))[:PAGE]
         if not ids:
-            raise BadOption("nothing was selected: go back and tick some runs, or take all of them")
+            raise BadOption("nothing was selected: go back and select some runs or all runs")
         return BulkSelection(verb, ids)
 
     def _search(self, verb: str, text: str, now: int) -> Search:
@@ -148,14 +152,14 @@ class BulkActionForms:
         search = search_query.read(text, now)
         if search.hints:
             # A misunderstood filter would select more runs than intended.
-            raise BadOption(f"the filter is not understood: {search.hints[0]}")
+            raise BadOption(f"the filter is not valid: {search.hints[0]}")
         if verb == "discard":
-            raise BadOption("dead letters are discarded by their groups, or ticked")
+            raise BadOption("dead letters can be discarded only by group or by selection")
         able = FINAL if verb == "retry" else frozenset(_LIVE)
         asked = search.which.states or (_DEAD if verb == "retry" else _LIVE)
         states = tuple(state for state in asked if state in able)
         if not states:
-            raise BadOption(f"no run that is {' or '.join(asked)} can be told to {verb}")
+            raise BadOption(f"no run that is {' or '.join(asked)} supports {verb}")
         return search._replace(which=search.which._replace(states=states))
 
     def _count(self, chosen: BulkSelection) -> tuple[int, bool]:

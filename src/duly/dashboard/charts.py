@@ -149,7 +149,7 @@ def _mark(act: AuditEntry, first: int, whole: int) -> ChartMark:
     return ChartMark(
         round((act.at - first) / whole * WIDTH, 1),
         act.reason[:24],
-        f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
+        f"{exact(act.at)}: {act.reason} deployed by {act.actor}",
         act,
     )
 

@@ -98,8 +98,8 @@ def detail_schema() -> Schema:
     found = run_schema()
     lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": AUDIT_ENTRY}
     found["properties"] |= {
-        "arguments": {"description": "null where they are hidden"},
-        "result": {"description": "null where it is hidden"},
+        "arguments": {"description": "null if the arguments are hidden"},
+        "result": {"description": "null if the result is hidden"},
         **{name: {"type": "array", "items": kind.schema()} for name, kind in lists.items()},
     }
     return found

@@ -10,7 +10,7 @@ def limit_of(text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 6 or not int(text):  # noqa: PLR2004 - a million slots
-        raise BadOption("a limit is a whole number of at least 1, or nothing for none")
+        raise BadOption("a limit must be a whole number of at least 1, or empty for no limit")
     return int(text)
 
 

@@ -31,11 +31,11 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _TEXT: Document = {"type": "string"}
 _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE_DEFAULT}
 _REFUSALS = {
-    401: "Nobody has signed in",
-    403: "Not for you",
-    404: "There is no such thing",
-    421: "The dashboard does not answer to that host name",
-    422: "A parameter is not understood",
+    401: "Not signed in",
+    403: "Access denied",
+    404: "Not found",
+    421: "The dashboard does not answer requests for that host name",
+    422: "A parameter is not valid",
     429: "The viewer has too many requests open",
     503: "The database does not answer",
 }
@@ -142,7 +142,7 @@ def _exported(desk: ApplicationView, run: RunRecord) -> str:
 def _groups(desk: ApplicationView, request: Request) -> Document:
     window = _text(request, "window") or "all"
     if window not in WINDOWS:
-        raise BadOption(f"window is one of {', '.join(WINDOWS)}, not {window!r:.40}")
+        raise BadOption(f"window must be one of {', '.join(WINDOWS)}, not {window!r:.40}")
     ago = WINDOWS[window]
     since = None if ago is None else desk.store.now() - ago
     groups = desk.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
@@ -182,7 +182,7 @@ def _limit(request: Request) -> int:
     if given is None:
         return PAGE_DEFAULT
     if not (_NUMBER.fullmatch(given) and int(given) <= PAGE):
-        raise BadOption(f"limit is a whole number from 1 to {PAGE}")
+        raise BadOption(f"limit must be a whole number from 1 to {PAGE}")
     return int(given)
 
 
@@ -191,7 +191,7 @@ def _limit(request: Request) -> int:
 _ENDPOINTS = (
     _Endpoint(
         "/api/runs",
-        "Runs that a filter finds, newest first",
+        "Runs that match a filter, newest first",
         _runs,
         documents.page_schema("runs", documents.run_schema()),
         {"q": _TEXT, "before": _TEXT, "limit": _LIMIT},

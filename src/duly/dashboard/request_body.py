@@ -27,14 +27,14 @@ class RefusedBody(NamedTuple):
 
 _NO_LENGTH = RefusedBody(
     411,
-    "This request does not have the length of its body in Content-Length. If it came through a "
-    "proxy, have the proxy read requests whole before it passes them on.",
+    "This request has no Content-Length with the length of its body. If it came through a proxy, "
+    "let the proxy buffer the whole request before it forwards it.",
 )
 _CUT_OFF = RefusedBody(400, "The connection ended before this request was complete.")
 _TOO_LONG = RefusedBody(
     413,
-    f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or took longer "
-    f"than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent.",
+    f"This form is larger than {HTTP_BODY_BYTES // 1024} KB, or took longer to send than "
+    f"{HTTP_FORM_SECONDS:.0f} s.",
 )
 
 

@@ -145,7 +145,7 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         case "since":
             length = _SINCE.fullmatch(value)
             if length is None:
-                return _hint(found, f"since: takes 30m, 24h or 7d, not {value}.")
+                return _hint(found, f"since: must be 30m, 24h or 7d, not {value}.")
             begin = now - int(length[1]) * _UNITS[length[2]] * MICROSECONDS
             return found._replace(which=which._replace(since=begin))
     if name.startswith("args."):
@@ -153,13 +153,15 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         return found._replace(arguments=(*found.arguments, (path, value)))
     near = nearest(name, QUALIFIERS)
     meant = "" if near is None else f" did you mean {near}:{written}?"
-    return _hint(found, f"There is no filter {name}:;{meant} There are {', '.join(QUALIFIERS)}.")
+    return _hint(
+        found, f"There is no filter {name}:;{meant} The filters are {', '.join(QUALIFIERS)}."
+    )
 
 
 def _no_state(name: str) -> str:
     near = nearest(name, STATES)
     meant = "" if near is None else f" did you mean state:{near}?"
-    return f"There is no state {name};{meant} There are {', '.join(STATES)}."
+    return f"There is no state {name};{meant} The states are {', '.join(STATES)}."
 
 
 def _with_tag(found: Search, written: str) -> Search:
@@ -178,7 +180,7 @@ def _with_tag(found: Search, written: str) -> Search:
 
 def _given_twice(found: Search, name: str) -> Search:
     # Using only one of them would find more runs than intended.
-    return _hint(found, f"A filter has {name}: once.")
+    return _hint(found, f"A filter can have {name}: only once.")
 
 
 def _bare(found: Search, word: str) -> Search:
@@ -187,7 +189,7 @@ def _bare(found: Search, word: str) -> Search:
     if _run_id(word):
         return found._replace(run_id=word)
     return _hint(
-        found, f"{word} is no run's id. Filters have names, such as task:, state: or error:{word}."
+        found, f"{word} is not a run id. Filters have names, such as task:, state: or error:{word}."
     )
 
 
@@ -208,8 +210,8 @@ def _unquoted(written: str) -> str:
     except ValueError:
         pass
     raise BadOption(
-        rf"{written} cannot be read: a value in quotes ends with one, and has \" and \\ for quotes "
-        "and backslashes."
+        f'{written} is not valid: a quoted value ends with a quote, and uses \\" and \\\\ for '
+        "quotes and backslashes."
     )
 
 

@@ -24,11 +24,11 @@ from duly.limits import LOGIN_SECONDS
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
-TOO_MANY_TRIES = "Too many wrong tries; wait a minute."
+TOO_MANY_TRIES = "Too many wrong attempts; wait a minute."
 RETRY_AFTER = {"Retry-After": str(round(LOGIN_SECONDS))}
 _SAFE = frozenset({"GET", "HEAD"})
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
-_BROKEN = "The dashboard could not find out who asks. The log of its process says why."
+_BROKEN = "The dashboard could not identify you. See the log of its process."
 _NO_DATABASE = "The database does not answer. Reload to try again."
 _IN_PROCESS = "http.response.debug"
 """An ASGI extension that only Starlette's TestClient offers. No request can claim it."""
@@ -37,8 +37,8 @@ _FORWARDED = frozenset(
 )
 """Headers that proxies set, in addition to all that start with x-forwarded-."""
 _NOT_LOCAL = (
-    "This dashboard was mounted without auth=, so it answers only to the machine it runs on. "
-    "Give dashboard(…, auth=…) to serve it to others."
+    "This dashboard was mounted without auth=, so it answers only requests from its own machine. "
+    "Pass dashboard(…, auth=…) to serve it to others."
 )
 
 HEADERS = {
@@ -112,8 +112,8 @@ class SecurityMiddleware:
         host = host_name(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse(
-                "This dashboard does not answer to that host name. Whoever serves it can allow "
-                "it with --allow-host, or hosts= where it is mounted.\n",
+                "This dashboard does not answer requests for that host name. Its operator can "
+                "allow the name with --allow-host, or hosts= where the dashboard is mounted.\n",
                 421,
             )
         if unread is not None:
@@ -166,23 +166,26 @@ class SecurityMiddleware:
 async def _cross_site_problem(request: Request) -> str | None:
     """Return why a write did not come from one of our own pages, or None if it did."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        return "This came from another site."
+        return "This request came from another site."
     # Browsers without referrers send null as the origin of our forms. Then the token decides.
     origin = request.headers.get("origin", "null")
     if origin != "null" and origin.partition("://")[2] != request.headers.get("host"):
-        return "This came from another site."
+        return "This request came from another site."
     given = request.headers.get(CSRF_HEADER)
     if given is None:
         kind = request.headers.get("content-type", "").partition(";")[0]
         if kind not in {"application/x-www-form-urlencoded", "multipart/form-data"}:
-            return "This is not a form of ours."
+            return "This form does not belong to this dashboard."
         try:
             form = await request.form(max_files=0, max_fields=1_000)
         except (HTTPException, MultiPartException, KeyError, ValueError):
-            return "This is not a form of ours."
+            return "This form does not belong to this dashboard."
         given = str(form.get(CSRF_FIELD, ""))
     if not hmac.compare_digest(given.encode("utf-8", "replace"), request.state.csrf.encode()):
-        return "This form is too old, or not ours. Go back, reload the page, and try again."
+        return (
+            "This form is too old, or does not belong to this dashboard. Go back, reload the page, "
+            "and try again."
+        )
     return None
 
 

@@ -16,7 +16,7 @@ class CannotListen(DulyError):
     """The address is in use or not available on this machine."""
 
     def __init__(self, host: str, port: int, why: OSError) -> None:
-        super().__init__(f"cannot listen at {host}:{port}: {why.strerror}; give another --port")
+        super().__init__(f"cannot listen on {host}:{port}: {why.strerror}; choose another --port")
 
 
 def listen(host: str, port: int) -> sockets.socket:

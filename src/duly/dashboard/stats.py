@@ -136,9 +136,9 @@ def summarize_health(seen: HealthInputs) -> HealthSummary:
         *_of_transactions(seen.oldest_transaction),
     ]
     if any(level == "bad" for level, _, _ in reasons):
-        return HealthSummary("bad", "Something needs you.", tuple(reasons))
+        return HealthSummary("bad", "Action needed.", tuple(reasons))
     if reasons:
-        return HealthSummary("warn", "Working, with something to look at.", tuple(reasons))
+        return HealthSummary("warn", "Working, with warnings.", tuple(reasons))
     live = _in_state(seen.workers, "live")
     done = sum(row.runs for row in seen.ends)
     words = f"{live} live worker{'s' * (live != 1)}, {done:,} runs ended in the last hour"
@@ -176,10 +176,10 @@ def _of_dead(dead: int, interrupted: int) -> Reasons:
         had = "it had its effect" if interrupted == 1 else "they had their effects"
         words = f"{count_dead(interrupted)} {were} interrupted"
         place = f"runs?{urlencode({'q': 'state:interrupted'})}"
-        yield "bad", f"{words}: a person has to find out whether {had}", place
+        yield "bad", f"{words}: find out whether {had}", place
     if dead:
         wait = "dead letter waits" if dead == 1 else "dead letters wait"
-        yield "warn", f"{count_dead(dead)} {wait} for a person", "dead"
+        yield "warn", f"{count_dead(dead)} {wait} for an operator", "dead"
 
 
 def _in_state(workers: Sequence[WorkerRecord], state: str) -> int:
@@ -218,7 +218,7 @@ def _of_transactions(oldest: OpenTransaction | None) -> Reasons:
         words = f"a transaction has been open for {age} in {oldest.session()}"
         yield (
             "warn",
-            f"{words}: the database cannot remove ended runs, and claims slow down",
+            f"{words}: the database cannot remove ended runs, so claiming runs becomes slow",
             "queues",
         )
 

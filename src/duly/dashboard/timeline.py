@@ -33,7 +33,7 @@ def timeline(
         if run.claimed_at is not None:
             found.append(StateChange("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
         found += [
-            StateChange("running", act.at, f"{act.actor} asked it to stop")
+            StateChange("running", act.at, f"{act.actor} requested cancellation")
             for act in acts
             if act.act == "cancel"
         ]

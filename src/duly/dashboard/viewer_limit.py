@@ -21,8 +21,8 @@ class TooManyReads(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            f"You have too many requests open: {READS_OF_ONE} are read at the same time. "
-            f"Wait until they are answered, then try again."
+            f"You have too many requests open: at most {READS_OF_ONE} are read at the same time. "
+            "Wait for their answers, then try again."
         )
 
 

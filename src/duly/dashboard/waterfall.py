@@ -19,7 +19,7 @@ _ERROR_STEP = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """The note that a step adds to an exception. The innermost step comes first."""
 _BACKED_OFF = frozenset({"raised", "timed_out", "outage"})
 _AWAITED = frozenset({"sleep", "wait", "gather"})
-_INTERRUPTED, _CALLED_DONE = "interrupted", "called done by a person"
+_INTERRUPTED, _CALLED_DONE = "interrupted", "marked done by an operator"
 
 
 class Span(NamedTuple):

@@ -31,7 +31,9 @@ class CarrierWorker:
     def app(self) -> Duly:
         """The application that owns the carried runs."""
         if self._app is None:
-            raise BadOption("this carrier carries no task yet; name it in @app.task(carrier=…)")
+            raise BadOption(
+                "this carrier has no tasks yet; pass it to a task with @app.task(carrier=…)"
+            )
         return self._app
 
     def attach(self, app: Duly) -> bool:
@@ -39,7 +41,7 @@ class CarrierWorker:
         if self._app is app:
             return False
         if self._app is not None:
-            raise BadOption("a carrier carries the tasks of one application; make another one")
+            raise BadOption("a carrier serves the tasks of one application; create another carrier")
         self._app = app
         return True
 
@@ -55,7 +57,9 @@ class CarrierWorker:
         try:
             self._running.get()
         except StoreError:
-            threading.Thread(target=self._start_later, name="duly-carrying", daemon=True).start()
+            threading.Thread(
+                target=self._start_later, name="duly-carrier-start", daemon=True
+            ).start()
 
     def run(self, run_id: str, claim_number: int, task: str) -> bool:
         """Run one attempt until it ends. Return False if there was no attempt to run."""

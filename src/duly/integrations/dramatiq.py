@@ -31,7 +31,7 @@ class WorkerLostTooOften(DulyError, SkipMessage):
     def __init__(self, actor: str, losses: int) -> None:
         super().__init__(
             f"{actor} was not run: {losses} processes died or froze while they ran it with these "
-            f"arguments; send it again when the cause is found"
+            "arguments; send it again when the cause is fixed"
         )
 
 
@@ -70,7 +70,7 @@ class IdempotentMiddleware(Middleware):
         # Dramatiq continues without a middleware that fails, unless it raises MiddlewareError.
         if not actor.options.get("idempotent"):
             if self.actor_options & actor.options.keys():
-                raise MiddlewareError(f"{actor.actor_name} is not guarded; say idempotent=True")
+                raise MiddlewareError(f"{actor.actor_name} is not guarded; set idempotent=True")
             return
         try:
             actor.fn = self._guarded(broker, actor)
@@ -158,4 +158,4 @@ def _postpone(broker: Broker, message: MessageProxy, seconds: float) -> MessageP
         raise
     # Dramatiq would store None as the result of a skipped message.
     message.options["store_results"] = False
-    return MessagePostponed(f"{message.actor_name} is put off for {delay:.1f} s: its key is held")
+    return MessagePostponed(f"{message.actor_name} is delayed by {delay:.1f} s: its key is held")

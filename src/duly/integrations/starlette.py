@@ -50,7 +50,7 @@ def duly_lifespan(
     """
     if settings and not worker:
         raise BadOption(
-            f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
+            f"{', '.join(sorted(settings))} are settings of a worker, but worker=False starts none"
         )
     # Reject invalid settings now instead of at startup.
     worker_settings(app.settings.worker(), **settings)

@@ -58,7 +58,7 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             _log_attempt(event, failures)
         case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
-            text = "run %s: claim %s was lost, its result is dropped"
+            text = "run %s: claim %s was lost, so its result was dropped"
             logger.warning(text, run_id, claim_number, extra=about)
         case (
             WorkerStarted()
@@ -71,30 +71,30 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
         ):
             _log_worker_event(event)
         case StoreFailed(what, error, pause):
-            logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
+            logger.warning("%s failed, retrying in %.1f s: %s", what, pause, clean(error))
         case StoreRecovered(what):
             logger.info("%s works again", what)
         case EngineFailed(what, error):
-            logger.error("%s met an unexpected error and goes on: %s", what, clean(error))
+            logger.error("%s met an unexpected error and continues: %s", what, clean(error))
         case ClaimsHandedBack(run_ids, reason):
-            logger.info("%s claims handed back: %s", len(run_ids), reason)
+            logger.info("%s claims returned to the queue: %s", len(run_ids), reason)
         case RunOverdue(run_id, task):
             about = {"run_id": run_id, "task": task, "outcome": "overdue"}
             text = "run %s (%s) is past its timeout and still running"
             logger.warning(text, run_id, task, extra=about)
         case UnknownTaskDelivered(run_id, task):
             logger.warning(
-                "run %s was brought to this process, which does not know its task %s, and will be "
-                "brought again: let this worker import the module that defines it, or carry a "
-                "rename with @app.task(aliases=(…,))",
+                "run %s was delivered to this process, which does not know its task %s, and will "
+                "be delivered again: import the module that defines the task in this worker, or "
+                "keep the old name of a renamed task with @app.task(aliases=(…,))",
                 run_id,
                 task,
                 extra={"run_id": run_id, "task": task},
             )
         case RunsUndelivered(run_ids):
             logger.error(
-                "%s runs were handed over as often as they may be, began nowhere, and are dead "
-                "letters now: %s",
+                "%s runs were sent to their carrier as often as allowed and never started; they "
+                "are dead letters now: %s",
                 len(run_ids),
                 ", ".join(run_ids[:_NAMED]),
             )
@@ -125,7 +125,7 @@ def _log_worker_event(event: WorkerEvent) -> None:
             logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
         case WorkerGaveUp(worker_id, lease, error):
             logger.error(
-                "worker %s gives up: for %.0f s its heartbeats succeeded and every other write "
+                "worker %s stops: for %.0f s its heartbeats succeeded and every other write "
                 "failed: %s",
                 worker_id,
                 lease,
@@ -159,7 +159,7 @@ def log_start(text: str) -> None:
 def log_dashboard_link(link: str) -> None:
     """Write the link that signs a browser in to a dashboard without auth=."""
     # A warning, because Python shows nothing below that if logging is not set up.
-    logger.warning("the dashboard was given no auth=; sign in with this link: %s", clean(link))
+    logger.warning("the dashboard has no auth=; sign in with this link: %s", clean(link))
 
 
 def log_duplicate(name: str, what: str) -> None:
@@ -180,7 +180,7 @@ def log_cut_over(source: str, moved: int, left: Mapping[str, str]) -> None:
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     """Log why no worker has claimed a run, for the caller that waits for it."""
     about = {"run_id": run_id, "task": task}
-    logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
+    logger.warning("run %s (%s) has not started yet: %s", run_id, task, clean(reason), extra=about)
 
 
 def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
@@ -249,7 +249,7 @@ def _left(run_ids: Sequence[str]) -> str:
     runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"
     more = ", …" if len(run_ids) > _NAMED else ""
     named = ", ".join(run_ids[:_NAMED]) + more
-    return f"; it had not finished {runs}, now queued again or ended as the task says: {named}"
+    return f"; unfinished: {runs}, now queued again or ended as their tasks define: {named}"
 
 
 def _log_attempt(event: AttemptEnded, failures: int) -> None:

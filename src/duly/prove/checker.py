@@ -82,20 +82,20 @@ def _no_loss_and_no_invention(history: History) -> Iterator[Violation]:
     accepted = [r for r in history.requests if r.kind == "accepted"]
     for request in accepted:
         if request.run_id not in known:
-            yield Violation("I1 no loss", request.run_id, "it was accepted and is nowhere")
+            yield Violation("I1 no loss", request.run_id, "it was accepted and does not exist")
     for run_id in known - invoked:
-        yield Violation("I2 no invention", run_id, "nobody enqueued it")
+        yield Violation("I2 no invention", run_id, "it was never enqueued")
 
 
 def _check_one_place(history: History) -> Iterator[Violation]:
     for run in history.runs:
         if run.places != 1:
-            what = f"it lies in {run.places} tables"
+            what = f"it is in {run.places} tables"
             yield Violation("I14 conservation", run.run_id, what)
     for run_id in history.missing:
-        yield Violation("I14 conservation", run_id, "a snapshot did not find it anywhere")
+        yield Violation("I14 conservation", run_id, "a snapshot did not find it in any table")
     for run_id in history.went_back:
-        yield Violation("I19 honest reads", run_id, "it was final and then was not")
+        yield Violation("I19 honest reads", run_id, "it was final and later was not")
 
 
 def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
@@ -162,7 +162,7 @@ class _RunProgress:
                 yield _violation_at(event, "I6 fenced", "it ended without an attempt while it ran")
         elif not self._running:
             yield _violation_at(
-                event, "I6 fenced", f"nobody ran it, yet it was settled ({event.kind})"
+                event, "I6 fenced", f"it was settled although no worker ran it ({event.kind})"
             )
         elif event.claim_number != self._claims:
             what = f"claim {event.claim_number} was settled while claim {self._claims} held it"
@@ -181,7 +181,7 @@ def _claims_counted(history: History) -> Iterator[Violation]:
         claims[event.run_id] += event.kind == "claim"
     for run in history.runs:
         if run.claim_number != claims[run.run_id]:
-            what = f"it stands at claim {run.claim_number} after {claims[run.run_id]} claims"
+            what = f"it has claim {run.claim_number} after {claims[run.run_id]} claims"
             yield Violation("I4 claim numbers", run.run_id, what)
 
 
@@ -202,7 +202,7 @@ def _effects(history: History) -> Iterator[Violation]:
         elif run.state == State.SUCCEEDED and not mine:
             yield Violation("I1 no loss", run.run_id, "it succeeded and had no effect")
     for run_id in effects:
-        yield Violation("I2 no invention", run_id, "a run that nobody knows had an effect")
+        yield Violation("I2 no invention", run_id, "an unknown run had an effect")
 
 
 def _result(run: RunAtEnd) -> Iterator[Violation]:
@@ -269,8 +269,8 @@ def _match(schedule: str, due: list[int], firings: list[FiringAtEnd]) -> Iterato
         place = bisect_right(due, firing.last_instant, lo=begin)
         if place - begin != firing.instants:
             what = (
-                f"{schedule} fired for {firing.instants} instants from {firing.instant} on, and "
-                f"{place - begin} were due that had not fired"
+                f"{schedule} fired for {firing.instants} instants from {firing.instant} on, but "
+                f"{place - begin} due ones had not fired"
             )
             yield Violation(EXTRA, firing.run_id or "", what)
     for instant in due[place:]:
@@ -288,14 +288,14 @@ def _runs_of_firings(history: History) -> Iterator[Violation]:
         where = f"{firing.schedule} at {firing.instant}"
         if firing.run_id is None:
             if firing.outcome != "skipped":
-                yield Violation(MISSED, "", f"{where} is {firing.outcome} and made no run")
+                yield Violation(MISSED, "", f"{where} is {firing.outcome} and created no run")
         elif made.get(firing.run_id) != firing.schedule:
-            yield Violation(MISSED, firing.run_id, f"{where} names a run that is nowhere")
+            yield Violation(MISSED, firing.run_id, f"{where} names a run that does not exist")
         elif named[firing.run_id] > 1:
             yield Violation(MISSED, firing.run_id, f"{where} shares its run with another instant")
     for run_id, schedule in made.items():
         if run_id not in named:
-            yield Violation(EXTRA, run_id, f"a run of {schedule} that none of its firings made")
+            yield Violation(EXTRA, run_id, f"a run of {schedule} that no firing created")
 
 
 def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
@@ -307,16 +307,16 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
         if count > LOSSES:
             yield Violation("I12 bounded", run_id, f"{count} of its attempts were lost")
         if count and not history.charges_allowed:
-            yield Violation("I12 bounded", run_id, "an attempt was lost though nothing was killed")
+            yield Violation("I12 bounded", run_id, "an attempt was lost, but nothing was killed")
     for run in history.runs:
         if run.state == State.FAILED and run.cause != "crashed":
             yield Violation(
-                "I12 bounded", run.run_id, f"no body raises, yet it failed: {run.cause}"
+                "I12 bounded", run.run_id, f"no task raises, but it failed: {run.cause}"
             )
         if run.crashes > CRASH_LIMIT:
             yield Violation("I12 bounded", run.run_id, f"it was charged {run.crashes} crashes")
         if run.crashes and not history.charges_allowed:
-            yield Violation("I12 bounded", run.run_id, "it was charged though nothing was killed")
+            yield Violation("I12 bounded", run.run_id, "it was charged although nothing was killed")
 
 
 def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
@@ -334,8 +334,8 @@ def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
             verdict.largest_overlap = max(verdict.largest_overlap, overlap)
             if overlap > LIVE_OVERLAP_SECONDS:
                 what = (
-                    f"claim {earlier.claim_number} lived {overlap:.3f} s beside "
-                    f"claim {later.claim_number}"
+                    f"claim {earlier.claim_number} overlapped claim {later.claim_number} by "
+                    f"{overlap:.3f} s"
                 )
                 yield Violation("I5 one holder", later.run_id, what)
 
@@ -389,7 +389,7 @@ def _check_final_state(history: History) -> Iterator[Violation]:
                 what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
                 yield Violation("I13 progress", run.run_id, what)
     for worker_id in history.workers_left_live:
-        yield Violation("I5 one holder", "", f"worker {worker_id} is gone and still called live")
+        yield Violation("I5 one holder", "", f"dead worker {worker_id} is reported as live")
     for what in history.damage:
         yield Violation("I18 integrity", "", what)
 

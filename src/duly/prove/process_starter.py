@@ -179,7 +179,7 @@ class ForkStarter:
         socket.send_fds(self._channel, [json.dumps(order).encode()], descriptors)
         answer = self._channel.recv(_ORDER_BYTES)
         if not answer:
-            message = f"who forks ended by itself, with status {self._process.wait()}"
+            message = f"the process that forks ended by itself, with status {self._process.wait()}"
             raise RuntimeError(message)
         return int(answer)
 

@@ -183,7 +183,7 @@ def _suspended(name: str) -> Run[Any]:
     """Return a waiting run of a crash task."""
     run = crash_tasks.CRASH_TASKS[name].task.enqueue()
     if not wait_for(lambda: is_suspended(run), RESUME_SECONDS, _LOOK_SECONDS):
-        message = f"run {run.id} did not come to where it waits"
+        message = f"run {run.id} did not reach its wait"
         raise TimeoutError(message)
     return run
 
@@ -196,7 +196,7 @@ def _ended(run: Run[Any]) -> list[str]:
 def _late(run: Run[Any]) -> list[str]:
     if wait_for(lambda: run.refresh().is_final, RESUME_SECONDS, _LOOK_SECONDS):
         return []
-    return [f"run {run.id} did not go on within {RESUME_SECONDS:g} s"]
+    return [f"run {run.id} did not continue within {RESUME_SECONDS:g} s"]
 
 
 def _children(run: Run[Any]) -> list[Run[Any]]:

@@ -113,7 +113,7 @@ class Trial:
         if not ready:
             said = "\n".join(self.trees[0].log.read_text().splitlines()[-20:])
             message = (
-                f"no worker started within {START_SECONDS:.0f} s; the last words were:\n{said}"
+                f"no worker started within {START_SECONDS:.0f} s; the last output was:\n{said}"
             )
             raise TimeoutError(message)
 

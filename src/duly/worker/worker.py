@@ -114,10 +114,10 @@ class Worker:
         self._handing = ServiceLoop("duly-relay", [self._relay], bus)
         self._is_handing = False
         self._scheduler = maintenance.Scheduler(store)
-        self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
+        self._upkeep = ServiceLoop("duly-maintenance", self._services(beats_since), bus)
         # Apart from the others, whose writes may have to wait for a body's transaction.
         self.write_monitor = WriteMonitor(store, bus, worker_id, beats_since, settings.lease)
-        self._watch = ServiceLoop("duly-watch", [*self._watchers(), self.write_monitor], bus)
+        self._watch = ServiceLoop("duly-timeouts", [*self._watchers(), self.write_monitor], bus)
         self.threads = self._engine_threads(beats_since)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None

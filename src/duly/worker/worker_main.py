@@ -145,7 +145,9 @@ class _WorkerMonitor:
                 break
             if self._worker.threads.has_lost_one():
                 # What it held is lost with this process, and another one takes its place.
-                logging.getLogger("duly").error("a thread of this worker has ended: starting anew")
+                logging.getLogger("duly").error(
+                    "a thread of this worker ended unexpectedly; the worker process restarts"
+                )
                 sys.exit(LOST_A_THREAD)
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace

@@ -203,7 +203,7 @@ def test_pickled_arguments_are_never_read(manager, left, ran, caplog):
         pass
 
     assert (left.rows(), ran) == ([task_id], [])
-    assert "unpickles nothing" in caplog.text
+    assert "does not unpickle" in caplog.text
 
 
 def test_a_table_of_the_same_name_that_is_something_else_is_left_alone(manager, left, store_url):

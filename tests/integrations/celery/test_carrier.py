@@ -39,7 +39,9 @@ def test_our_own_worker_hands_over_and_runs_only_what_is_its_own(tasks, counter)
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is waiting to be sent there",
         )
         assert run.state == "queued"
         assert counter.effects("began") == []
@@ -102,7 +104,9 @@ def test_a_lost_message_is_sent_again_and_a_doubled_one_claims_nothing(
     with tasks.app.worker():
         run = tasks.pay.enqueue(1, counter.port)
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is waiting to be sent there",
         )
         with closing(redis.Redis.from_url(redis_url)) as client:
             wait_until(lambda: client.llen("fleet") == 1, seconds=WAIT, what="it is sent")
@@ -141,7 +145,7 @@ def test_a_frozen_worker_cannot_finish_what_another_has_taken_over(
         seconds=WAIT,
         what="the late one comes back and does it once more",
     )
-    refused = f"run {run.id}: claim 1 was lost, its result is dropped"
+    refused = f"run {run.id}: claim 1 was lost, so its result was dropped"
     wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
     assert run.refresh().record.claim_number == 2
     assert run.result(timeout=WAIT) == winner != frozen

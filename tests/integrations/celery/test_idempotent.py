@@ -51,7 +51,7 @@ def test_a_duplicate_of_a_running_call_is_put_off_and_gets_its_result(shop):
     second = shop.tasks.linger.delay(1)
 
     wait_until(lambda: second.state == RETRY, seconds=WAIT, what="it is put off")
-    assert "in the hands of" in str(second.info)
+    assert "is held by" in str(second.info)
     put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
     # Celery tells its result backend first, and then its log.
     wait_until(lambda: re.search(put_off, shop.logs()), seconds=WAIT, what="the log says so")
@@ -423,7 +423,7 @@ def test_a_body_that_has_only_begun_is_a_letter_and_no_success(shop):
 
     assert task.apply((1,)).state == FAILURE
     (letter,) = shop.guard.letters.list()
-    assert "only begun" in letter.error
+    assert "may not have finished" in letter.error
     assert shop.guard.look(letter.key).state == "failed"
 
 
@@ -458,7 +458,7 @@ def test_a_body_knows_its_claim(shop):
 
     assert first[0] < second[0]
     assert first[1] == task.key_for((1,), {})
-    with pytest.raises(DulyError, match="outside of its body"):
+    with pytest.raises(DulyError, match="only while a worker runs it"):
         _ = task.claim
 
 

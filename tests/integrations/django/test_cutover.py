@@ -148,7 +148,7 @@ def test_a_schedule_of_the_code_that_was_disabled_is_paused(scheduler):
 
     found = {each.name: (each.source, each.state) for each in scheduler.schedules.list()}
     assert found == {"disabled": ("code", "paused"), "enabled": ("code", "active")}
-    assert "'gone' is gone from the code" in said
+    assert "'gone' is no longer in the code" in said
     scheduler.schedules.resume("disabled")
     take_over()
     assert scheduler.schedules.get("disabled").state == "active"

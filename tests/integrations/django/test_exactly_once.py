@@ -77,7 +77,9 @@ def fired(app, chosen, customer) -> other.Delivery:
     scheduled_task(cron="0 0 1 1 *", name="yearly", args=[customer])(chosen)
     with app.worker():
         app.schedules.run_now("yearly")
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(
+            lambda: bool(other.waiting), seconds=SOON, what="the run is waiting to be sent there"
+        )
     return other.waiting[0]
 
 
@@ -129,7 +131,11 @@ def test_options_of_duly_hold_for_what_another_backend_carries(scheduler):
     assert run.state == "queued"
 
     with scheduler.worker():
-        wait_until(lambda: len(other.waiting) == 2, seconds=SOON, what="it is handed over again")
+        wait_until(
+            lambda: len(other.waiting) == 2,
+            seconds=SOON,
+            what="the run is waiting to be sent there again",
+        )
     assert other.deliver(other.waiting[1]) == "charged"
 
     assert calls == ["4111-2222"] * 2

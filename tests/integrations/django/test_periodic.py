@@ -37,7 +37,7 @@ def test_what_code_schedules_can_be_looked_at(backend):
     assert schedule_registry.get_entries() == {
         "nightly": ScheduleEntry(tasks.add, "0 2 * * *", "nightly", args=[41])
     }
-    with pytest.raises(ValueError, match="'nightly' is registered already"):
+    with pytest.raises(ValueError, match="'nightly' is already registered"):
         scheduled_task(cron="0 3 * * *", name="nightly", args=[41])(tasks.add)
 
 
@@ -135,7 +135,9 @@ def test_a_scheduler_thread_fires_until_it_is_stopped(scheduler):
     thread = periodic.PeriodicTaskScheduler()
     thread.start()
     try:
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(
+            lambda: bool(other.waiting), seconds=SOON, what="the run is waiting to be sent there"
+        )
     finally:
         thread.close()
     assert not thread.is_alive()
@@ -146,7 +148,9 @@ def test_a_process_that_serves_and_fires_acts_in_the_transactions_of_its_request
     thread = periodic.PeriodicTaskScheduler()
     thread.start()
     try:
-        wait_until(lambda: bool(other.waiting), seconds=SOON, what="it is handed over")
+        wait_until(
+            lambda: bool(other.waiting), seconds=SOON, what="the run is waiting to be sent there"
+        )
         with transaction.atomic():
             # As Django's admin does, which has a transaction around each form.
             scheduler.schedules.pause("every-second")

@@ -257,5 +257,5 @@ def test_what_could_not_hold_is_refused_at_import(backend):
     with pytest.raises(BadOption, match="plain def"):
         exactly_once(transaction=True)(later)
     apart = DulyBackend("apart", {"QUEUES": [], "OPTIONS": {"url": "postgresql://elsewhere"}})
-    with pytest.raises(BadOption, match="names a url"):
+    with pytest.raises(BadOption, match="uses a url"):
         apart.validate_task(tasks.say_once)

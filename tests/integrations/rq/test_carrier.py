@@ -51,7 +51,9 @@ def test_our_own_worker_runs_only_what_is_its_own(tasks, counter):
         run = tasks.pay.enqueue(1, counter.port)
         assert tasks.ours.enqueue(7).result(timeout=WAIT) == 7
         wait_until(
-            lambda: run.refresh().record.lane == "handed", seconds=WAIT, what="it is handed over"
+            lambda: run.refresh().record.lane == "handed",
+            seconds=WAIT,
+            what="the run is waiting to be sent there",
         )
 
     assert run.refresh().state == "queued"
@@ -138,7 +140,7 @@ def test_a_frozen_work_horse_cannot_finish_what_another_has_taken_over(
         seconds=WAIT,
         what="the late one comes back and does it once more",
     )
-    refused = f"run {run.id}: claim 1 was lost, its result is dropped"
+    refused = f"run {run.id}: claim 1 was lost, so its result was dropped"
     wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
     assert run.refresh().record.claim_number == 2
     assert run.result(timeout=WAIT) == winner != frozen

@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _NOT_NEEDED = {
-    "SnapshotScheduler": "every task is in the store when add_task returns, and nothing is flushed",
+    "SnapshotScheduler": "every task is in the store when add_task returns, with nothing to flush",
     "TaskConfig": "a task's options are those of @task_manager.task(…)",
     "TaskExecutionContext": "get_task_context() returns a TaskContext, in processes too",
 }

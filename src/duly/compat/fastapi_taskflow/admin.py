@@ -35,9 +35,9 @@ class TaskAdmin:
     ) -> None:
         if token_expiry != _TOKEN_EXPIRY:
             raise BadOption(
-                "token_expiry cannot be kept: browsers send a name and a password with every "
-                "request, and there is no session that could end; give auth= a dependency of your "
-                "own that knows when yours do"
+                "token_expiry is not supported: browsers send a name and a password with every "
+                "request, so no session can expire; give auth= a dependency of your own with its "
+                "own expiry"
             )
         # The value is not used: the dashboard receives changes at once.
         check_seconds("poll_interval", poll_interval)

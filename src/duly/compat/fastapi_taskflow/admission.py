@@ -89,8 +89,8 @@ def _refused(claim: Claim, accepter: str | None, store: Store) -> Outcome | None
     if has_more_claims and _was_interrupted(claim, store):
         return Refused(
             NOT_PERSISTED,
-            "it was broken off in the midst of its work, and was not to be persisted: find out how "
-            "far it came, then retry it",
+            "the task was interrupted while it ran, and it has no persist=True: find out how far "
+            "it ran, then retry it",
         )
     # After an operator has retried the run, it belongs to no process.
     if (
@@ -100,8 +100,8 @@ def _refused(claim: Claim, accepter: str | None, store: Store) -> Outcome | None
     ):
         return Refused(
             NOT_PERSISTED,
-            "it had not begun when the process that accepted it ended, and was not to be "
-            "persisted: retry it, or define its task with persist=True",
+            "the task had not started when the process that accepted it ended, and it has no "
+            "persist=True: retry it, or define its task with persist=True",
         )
     return None
 

@@ -39,7 +39,7 @@ class _PasswordAuth(TaskAuthBackend):
             for pair in pairs
         ):
             raise BadOption(
-                "auth must name pairs of a user and a password, as texts that are not empty"
+                "auth must consist of pairs of a user and a password, both non-empty strings"
             )
         for user, password in pairs:
             check_password(user, password)
@@ -74,7 +74,11 @@ def auth_dependency(
             return
         if host_name(request.headers.get("host", "")) not in (allowed or LOOPBACK_HOSTS):
             raise HTTPException(
-                421, "this does not answer to that host name; TaskAdmin(hosts=…) can allow it"
+                421,
+                (
+                    "this server does not answer requests for that host name; TaskAdmin(hosts=…) "
+                    "can allow it"
+                ),
             )
 
     # FastAPI resolves dependencies in the order of the parameters.
@@ -118,8 +122,8 @@ def _allow_reads(request: Request) -> str:
     if request.method not in _SAFE and not is_in_process(request):
         raise HTTPException(
             403,
-            "without TaskAdmin(auth=…) tasks can be looked at, not changed; where something in "
-            "front of this decides who may come, say so with auth=lambda: 'anonymous'",
+            "without TaskAdmin(auth=…) tasks are read-only; if a proxy in front of this server "
+            "checks the users, pass auth=lambda: 'anonymous'",
         )
     return "anonymous"
 
@@ -132,7 +136,7 @@ def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitabl
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
         if pair is None or not await _is_right(backend, pair, limit, request):
-            raise HTTPException(401, "a user and a password are needed", challenge)
+            raise HTTPException(401, "a user and a password are required", challenge)
         return pair[0]
 
     return user
@@ -151,7 +155,7 @@ async def _is_right(
             return is_right
     except TooManyTries:
         wait = {"Retry-After": str(round(LOGIN_SECONDS))}
-        raise HTTPException(429, "too many wrong tries; wait a minute", wait) from None
+        raise HTTPException(429, "too many wrong attempts; wait a minute", wait) from None
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:

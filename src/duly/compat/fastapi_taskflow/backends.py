@@ -15,8 +15,8 @@ class SnapshotBackend:
 
     def __init__(self) -> None:
         raise BadOption(
-            f"{type(self).__name__} cannot keep tasks: duly keeps them in SQLite or PostgreSQL, "
-            f"use SqliteBackend(path) or PostgresBackend(url)"
+            f"{type(self).__name__} cannot store tasks: duly stores tasks in SQLite or PostgreSQL, "
+            "use SqliteBackend(path) or PostgresBackend(url)"
         )
 
 
@@ -26,7 +26,7 @@ class SqliteBackend(SnapshotBackend):
     def __init__(self, db_path: str | PathLike[str] = "tasks.db") -> None:
         if not isinstance(db_path, str | PathLike) or not fspath(db_path):
             kind = type(db_path).__name__
-            raise BadOption(f"the path of a SQLite file must be a text or a Path, not {kind}")
+            raise BadOption(f"the path of a SQLite file must be a string or a Path, not {kind}")
         if "://" in fspath(db_path):
             # The value is not shown, since it may contain a password.
             raise BadOption("SqliteBackend takes the path of a file; use PostgresBackend(url)")
@@ -58,8 +58,8 @@ class MySQLBackend(SnapshotBackend):
 
 def _refuse(what: str) -> Never:
     raise BadOption(
-        f"tasks cannot be kept in {what}: use SqliteBackend(path) on one machine, "
-        f"PostgresBackend(url) on several"
+        f"tasks cannot be stored in {what}: use SqliteBackend(path) on one machine, "
+        "PostgresBackend(url) on several"
     )
 
 

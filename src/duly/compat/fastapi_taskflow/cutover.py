@@ -100,7 +100,7 @@ class _RowImporter:
     def _call(self, row: Row, **options: Any) -> Enqueue:  # noqa: ANN401 - those of `using`
         if row.get("encrypted_payload"):
             raise RowNotMoved(
-                "its arguments are pickled, and duly unpickles nothing: let fastapi-taskflow run "
+                "its arguments are pickled, and duly does not unpickle: let fastapi-taskflow run "
                 "it, or add it again and delete the row"
             )
         task = self._definer.find(row["func_name"])

@@ -104,8 +104,8 @@ class TaskRegistrar:
             return self._tasks[function]
         except (KeyError, TypeError):
             raise BadOption(
-                f"{function!r} is no task of this TaskManager, and only tasks outlive this "
-                f"process: decorate it with @task_manager.task()"
+                f"{function!r} is not a task of this TaskManager, and only tasks outlive this "
+                "process: decorate it with @task_manager.task()"
             ) from None
 
     def has(self, function: Callable[..., Any]) -> bool:
@@ -135,16 +135,21 @@ class TaskRegistrar:
             )
         is_async = inspect.iscoroutinefunction(function)
         if executor == "async" and not is_async:
-            raise BadOption("executor='async' needs an async def function; leave it out for a def")
+            raise BadOption(
+                "executor='async' needs an async def function; omit it for a def function"
+            )
         if executor == "thread" and is_async:
-            raise BadOption("executor='thread' needs a plain def; leave it out for an async def")
+            raise BadOption(
+                "executor='thread' needs a plain def function; omit it for an async def function"
+            )
         if executor != "process":
             return
         known = getattr(function, "__globals__", {}).values()
         if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
             raise BadOption(
-                f'executor="process" imports the module of {function.__qualname__}() anew: the '
-                f"function must be module-level, and the TaskManager have a name of its own there"
+                f'executor="process" imports the module of {function.__qualname__}() again: the '
+                "function must be at module level, and the TaskManager must have its own name "
+                "there"
             )
 
 

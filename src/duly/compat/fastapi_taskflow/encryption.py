@@ -34,7 +34,7 @@ def fernet_of(key: str | bytes) -> "Fernet":
         return Fernet(key)
     except (TypeError, ValueError) as error:
         raise BadOption(
-            "encrypt_args_key must be a key as cryptography.fernet.Fernet.generate_key() makes it"
+            "encrypt_args_key must be a key from cryptography.fernet.Fernet.generate_key()"
         ) from error
 
 
@@ -103,7 +103,7 @@ class EncryptedCodec:
 
     def unseal(self, text: str) -> str:
         """Return the text of a token. A text stored before a key was set is plain."""
-        return self._opened("what a step returned", text)
+        return self._opened("the result of a step", text)
 
     def _opened(self, what: str, text: str) -> str:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - from an extra
@@ -116,8 +116,8 @@ class EncryptedCodec:
         except InvalidToken:
             raise PayloadError(
                 what,
-                "it was encrypted with another key than encrypt_args_key is now, or changed since; "
-                "retry the run once its key is back",
+                "it was encrypted with another key than the current encrypt_args_key, or it was "
+                "changed; retry the run after you restore its key",
             ) from None
 
 

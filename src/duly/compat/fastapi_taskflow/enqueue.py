@@ -27,9 +27,9 @@ class ManagerNotStarted(LifespanNotStarted):
 
     def __init__(self) -> None:
         super(LifespanNotStarted, self).__init__(
-            "this TaskManager has not started: give it its application with TaskAdmin(app, "
+            "this TaskManager has not started: pass it its application with TaskAdmin(app, "
             "task_manager) or task_manager.init_app(app), on the outermost application if that is "
-            "mounted in another, or await task_manager.startup(); in tests enter the lifespan by "
+            "mounted in another, or await task_manager.startup(); in tests enter the lifespan with "
             "`with TestClient(app) as client:`"
         )
 
@@ -57,13 +57,13 @@ def wait_for_leased_id(worker: "EmbeddedWorker") -> str:
             raise ManagerNotStarted
         if _is_loop_running():
             raise StoreUnavailable(
-                "this process has lost its lease, and add_task would keep the event loop waiting "
-                "for a new one: the task was not accepted; await aadd_task instead, or try again"
+                "this process has lost its lease, and add_task would block the event loop until it "
+                "has a new one: the task was not accepted; await aadd_task instead, or try again"
             )
         if monotonic() >= until:
             raise StoreUnavailable(
-                "this process has lost its lease, and found no way to a new one: the task was not "
-                "accepted, since others would take its process for gone; try again"
+                "this process has lost its lease and could not get a new one: the task was not "
+                "accepted, because other processes would consider this process dead; try again"
             )
         threading.Event().wait(_LOOK_SECONDS)
     return found

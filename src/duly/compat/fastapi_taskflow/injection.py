@@ -46,8 +46,8 @@ def _check(dependant: Dependant, path: str) -> None:
     if name is not None and _annotations(dependant).get(name) is ManagedBackgroundTasks:
         raise BadOption(
             f"{path}: a parameter {name!r} of ManagedBackgroundTasks needs "
-            f"Depends(task_manager.get_tasks), or an application that was given "
-            f"auto_install=True: FastAPI would give it tasks that end with this process"
+            "Depends(task_manager.get_tasks), or auto_install=True for the application: otherwise "
+            "FastAPI passes tasks that end with this process"
         )
     for inner in dependant.dependencies:
         _check(inner, path)

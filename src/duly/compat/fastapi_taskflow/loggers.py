@@ -189,7 +189,7 @@ class FileLogger(_LineLogger):
             raise BadOption(f'mode must be "rotate" or "watched", not {mode!r}')
         for what, value in (("max_bytes", max_bytes), ("backup_count", backup_count)):
             if type(value) is not int or value < 0:
-                raise BadOption(f"{what} must be a whole number from 0 on, not {value!r:.80}")
+                raise BadOption(f"{what} must be a whole number of at least 0, not {value!r:.80}")
         Path(path).open("a").close()  # Create the file now, for programs that follow it.
         # The handlers open the file at the first line, and so in the process that writes it.
         self._handler: logging.Handler = (

@@ -95,7 +95,7 @@ class TaskManager:
         self.threads = StoreThreads()
         url = address(snapshot_db, snapshot_backend)
         if duly is not None and url is not None:
-            raise BadOption("a TaskManager has either a duly= of its own or a snapshot_…, not both")
+            raise BadOption("pass a TaskManager either duly= or a snapshot_… option, not both")
         if duly is not None and not isinstance(duly, Duly):
             raise BadOption(f"duly must be a Duly, not {duly!r:.80}")
         self.duly = duly or Duly(url)
@@ -252,7 +252,7 @@ class TaskManager:
 
     def enqueue_priority(self, *_args: Any, **_options: Any) -> Never:  # noqa: ANN401
         """Raise BadOption: a task with a priority is added like any other."""
-        raise BadOption("a task with a priority is added by add_task(func, …, priority=…)")
+        raise BadOption("add a task with a priority with add_task(func, …, priority=…)")
 
     # -- reading --
 
@@ -311,7 +311,7 @@ class TaskManager:
         """Start to run tasks on this event loop. Each call needs a matching `shutdown`."""
         loop = asyncio.get_running_loop()
         if self._starts and self._starts[0] is not loop:
-            raise BadOption("this TaskManager has started already, on another event loop")
+            raise BadOption("this TaskManager has already started, on another event loop")
         self._starts.append(loop)
         if self._stack is not None:
             return

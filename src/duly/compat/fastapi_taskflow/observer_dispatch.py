@@ -78,7 +78,7 @@ class ObserverDispatcher:
                 await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
         if is_late:
             logging.getLogger("duly.taskflow").warning(
-                "observers have not returned within %s s: %s events were not told",
+                "observers have not returned within %s s: %s events were dropped",
                 OBSERVERS_SECONDS,
                 self._waiting.qsize(),
             )

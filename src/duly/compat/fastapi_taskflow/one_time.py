@@ -91,7 +91,7 @@ class OneTimeTasks:
         )
         new = accept_run(self._duly, bound, args, kwargs, reserved=self.tags_of(run_key))
         # If this process dies here, earlier runs still detect that they were replaced.
-        self._cancel([run for run in before if run.id != new.id], "scheduled anew")
+        self._cancel([run for run in before if run.id != new.id], "scheduled again")
 
     def tags_of(self, run_key: str) -> dict[str, str]:
         """Return the tags of a run that waits under a key."""

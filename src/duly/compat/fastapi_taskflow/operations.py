@@ -37,7 +37,7 @@ _ACTIONS = {
 """Operator actions under the names of fastapi-taskflow."""
 
 
-_HIDDEN = "hidden: it is for those whom TaskAdmin(auth=…) lets in"
+_HIDDEN = "hidden: only users that TaskAdmin(auth=…) accepts can see it"
 
 
 def without_secrets(task: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class TaskOperations:
             run.retry(actor=name_of(actor))
         except RunNotFinal as error:
             is_own = error.run_id == task_id
-            why = "somebody else has just retried it" if is_own else str(error)
+            why = "another user has just retried it" if is_own else str(error)
             raise TaskStatusConflict(why) from None
         except StepNotResolved as error:
             raise TaskStatusConflict(str(error)) from None
@@ -238,7 +238,7 @@ class TaskOperations:
             return None
         match = _WINDOW.fullmatch(since)
         if match is None:
-            raise BadOption(f"since must read <N>h, <N>d or all, not {since!r:.80}")
+            raise BadOption(f"since must have the form <N>h, <N>d or all, not {since!r:.80}")
         amount = int(match[1])
         ago = timedelta(hours=amount) if match[2] == "h" else timedelta(days=amount)
         try:

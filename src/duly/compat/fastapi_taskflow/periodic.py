@@ -35,7 +35,7 @@ class PeriodicTasks:
     def trigger(*, every: float | None, cron: str | None, timezone: str) -> Trigger:
         """Return the trigger for these options. Raise BadOption if they are invalid."""
         if (every is None) == (cron is None):
-            raise BadOption("say when it runs by exactly one of every= (seconds) and cron=")
+            raise BadOption("pass exactly one of every= (seconds) and cron=")
         if cron is None:
             return trigger_of(every=every)
         # With six fields, the last is seconds, as in croniter.

@@ -30,10 +30,13 @@ class QueueConfig:
         for what in ("concurrency", "max_size"):
             value = getattr(self, what)
             if value is not None and (type(value) is not int or value < 1):
-                raise BadOption(f"{what} must be a whole number from 1 on, or None, not {value!r}")
+                raise BadOption(
+                    f"{what} must be a whole number of at least 1, or None, not {value!r}"
+                )
         if self.max_size is not None and self.max_size > _MOST_COUNTED:
             raise BadOption(
-                f"max_size must be at most {_MOST_COUNTED:,}, since no more are counted, or None"
+                f"max_size must be at most {_MOST_COUNTED:,}, because no more tasks are counted, "
+                "or None"
             )
 
 
@@ -43,8 +46,8 @@ class QueueFullError(QueueFull, RuntimeError):
     def __init__(self, queue: str, max_size: int) -> None:
         super().__init__(queue, max_size)
         message = (
-            f"{max_size} tasks wait in queue {queue!r}, and max_size allows no more; try again "
-            f"later, or raise max_size"
+            f"queue {queue!r} is full: {max_size} tasks wait, and max_size allows no more; try "
+            "again later, or raise max_size"
         )
         self.args = (message,)
 
@@ -86,7 +89,7 @@ class QueueLimits:
         if self._configs and name not in self._configs:
             known = ", ".join(sorted(self._configs))
             # A Python warning would prevent the task from being added where warnings are errors.
-            log_notice(f'there is no queue {name!r}, so "default" is used; there are {known}')
+            log_notice(f'there is no queue {name!r}, so "default" is used; the queues are {known}')
             return DEFAULT
         return name
 
@@ -106,10 +109,10 @@ class QueueLimits:
     def change(self, name: str, *, concurrency: int | None, max_size: int | None) -> QueueConfig:
         """Set the limits of a queue, and return them."""
         if not self._configs:
-            raise BadOption("no queue has limits here; name them with queues={…} or max_size=")
+            raise BadOption("no queue has limits here; define queues with queues={…} or max_size=")
         if name not in self._configs:
             known = ", ".join(sorted(self._configs))
-            raise KeyError(f"there is no queue {name!r}; there are {known}")
+            raise KeyError(f"there is no queue {name!r}; the queues are {known}")
         changed = replace(self._configs[name], concurrency=concurrency, max_size=max_size)
         self._configs[name] = changed
         return changed

@@ -203,7 +203,7 @@ class TaskStore:
     def _shown(self, run: RunRecord) -> str:
         definition = self._duly.registry.find(run.task)
         if definition is None:
-            return "(unknown here: its task is not registered, nor what of it is secret)"
+            return "(unknown here: its task is not registered, so its secret arguments are unknown)"
         return display(definition.codec.redacted(run.arguments))
 
 

@@ -80,7 +80,7 @@ def _add_read_routes(
         tag: Annotated[str | None, Query(description="name=value")] = None,
         since: Annotated[str, Query(description="<N>h, <N>d or all")] = "all",
         limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
-        cursor: Annotated[str | None, Query(description=f"as {NEXT} of the page before")] = None,
+        cursor: Annotated[str | None, Query(description=f"{NEXT} of the previous page")] = None,
     ) -> list[dict[str, Any]]:
         """Return a page of tasks.
 
@@ -105,13 +105,15 @@ def _add_read_routes(
     def list_queues() -> list[dict[str, Any]]:
         return manager.queue_stats()
 
-    @router.get("/audit", summary="Show what operators did, newest first")
+    @router.get("/audit", summary="Show operator actions, newest first")
     def get_audit(
         secrets: SeesSecrets,
         limit: Annotated[int, Query(ge=1, le=_LONGEST)] = PAGE_DEFAULT,
     ) -> list[dict[str, Any]]:
         if not secrets:
-            raise HTTPException(403, "the audit is for those whom TaskAdmin(auth=…) lets in")
+            raise HTTPException(
+                403, "only users that TaskAdmin(auth=…) accepts can see the audit log"
+            )
         return desk.audit(limit)
 
     # After the other routes, which its pattern would match too.
@@ -136,7 +138,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
     def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
         return desk.retry_all(body.task_ids, actor)
 
-    @router.post("/retry-failed", summary="Retry all that failed within a time")
+    @router.post("/retry-failed", summary="Retry all tasks that failed within a period")
     def retry_failed(
         actor: Actor,
         since: Annotated[str, Query(description="<N>h, <N>d or all")] = "6h",
@@ -147,7 +149,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
-    @router.delete("/history", summary="Forget tasks that ended before a time")
+    @router.delete("/history", summary="Delete tasks that ended before a time")
     def delete_history(
         actor: Actor,
         value: Annotated[int, Query(gt=0, le=_MOST_UNITS)],
@@ -158,7 +160,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
-    @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
+    @router.post("/{task_id}/cancel", summary="Cancel a waiting or running task")
     def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:
         return _as_response(lambda: desk.cancel(task_id, actor))
 

@@ -79,8 +79,8 @@ class ManagedBackgroundTasks(BackgroundTasks):
     ) -> str:
         name = getattr(func, "__qualname__", type(func).__qualname__)
         log_notice(
-            f"{name} is no task of its TaskManager, so it runs in this process alone, after the "
-            f"response and without a record; decorate it with @task_manager.task() to keep it"
+            f"{name} is not a task of its TaskManager, so it runs in this process alone, after the "
+            "response and without a record; decorate it with @task_manager.task() to store it"
         )
         super().add_task(func, *args, **kwargs)
         return new_id()

@@ -37,7 +37,9 @@ def group(desk: ApplicationView, request: Request) -> PageContent:
     which = group_filter(request, now)
     page = desk.store.list_runs(which._replace(limit=PAGE_DEFAULT))
     if not page and which.before is None:
-        raise PageNotFound("There is no dead letter in this group any more; all were seen to.")
+        raise PageNotFound(
+            "This group has no dead letters any more; all were retried or discarded."
+        )
     found = group_of(desk, which)
     return PageContent(
         "group.html",

@@ -48,7 +48,7 @@ def schedule(desk: ApplicationView, request: Request) -> PageContent:
     try:
         found = desk.schedules.get(name)
     except DulyError:
-        raise PageNotFound(f"There is no schedule {name!r}; the list has all there are.") from None
+        raise PageNotFound(f"There is no schedule {name!r}; see the list of schedules.") from None
     now = desk.store.now()
     return PageContent(
         "schedule.html",

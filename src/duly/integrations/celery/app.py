@@ -26,9 +26,9 @@ class TaskUnknown(DulyError):
 
     def __init__(self, letter: DeadLetterRecord) -> None:
         super().__init__(
-            f"letter {letter.id} is of task {letter.task!r}, which the application "
-            f"{letter.application!r} does not have; import the module that defines it, as by "
-            f"Celery(include=[…]), or give the task that name again: @app.task(name=…)"
+            f"dead letter {letter.id} names task {letter.task!r}, which application "
+            f"{letter.application!r} does not have; import the module that defines the task, for "
+            "example with Celery(include=[…]), or give a task that name: @app.task(name=…)"
         )
 
 
@@ -109,7 +109,7 @@ class _DeadLetterSender:
             raise TaskUnknown(letter)
         if not hasattr(task, "replay"):
             raise BadOption(
-                f"{letter.task} is no IdempotentTask any more, so letter {letter.id} cannot be "
-                f"replayed"
+                f"{letter.task} is not an IdempotentTask any more, so dead letter {letter.id} "
+                "cannot be retried"
             )
         task.replay(letter)

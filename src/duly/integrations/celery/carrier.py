@@ -51,8 +51,8 @@ class CeleryCarrier:
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(
-                f"another carrier of this Celery application has the task {name!r}; give this one "
-                f"a name of its own: CeleryCarrier(…, name={name + '-2'!r})"
+                f"another carrier of this Celery application has the task {name!r}; give this "
+                f"carrier its own name: CeleryCarrier(…, name={name + '-2'!r})"
             )
         taken.add(name)
         self._name = name

@@ -21,8 +21,9 @@ class LoopIsRunning(DulyError, RuntimeError):
 
     def __init__(self, task: str) -> None:
         super().__init__(
-            f"{task} is a coroutine function, for which a running event loop would have to stand "
-            f"still; run it apart, as by asyncio.to_thread(task.apply, …), or in a worker"
+            f"{task} is a coroutine function, and running it here would block the running event "
+            "loop; run it in another thread, for example with asyncio.to_thread(task.apply, …), "
+            "or in a worker"
         )
         self.task = task
 

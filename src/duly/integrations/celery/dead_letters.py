@@ -30,7 +30,7 @@ class WorkerLostTooOften(DulyError):
     def __init__(self, task: str, losses: int) -> None:
         super().__init__(
             f"{task} was not run: {losses} processes died or froze while they ran it with these "
-            f"arguments; it is kept as a dead letter, to be replayed when the cause is found"
+            "arguments; it is now a dead letter: retry it when the cause is fixed"
         )
 
 
@@ -38,7 +38,7 @@ class DeadLettered(DulyError):
     """A task gave up and stored itself as a dead letter."""
 
     def __init__(self, task: str, letter_id: str) -> None:
-        super().__init__(f"{task} sent itself to the dead letters, as letter {letter_id}")
+        super().__init__(f"{task} sent itself to the dead letters, as dead letter {letter_id}")
         self.letter_id = letter_id
 
 
@@ -76,7 +76,7 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
     """
     execution = current_body.get()
     if execution is None:
-        raise DulyError("send_to_dlq() is called outside of a task of duly.integrations.celery")
+        raise DulyError("send_to_dlq() works only inside a task of duly.integrations.celery")
     if execution.dead_letter_id is None:
         execution.dead_letter_id = record_dead_letter(execution, "sent", sys.exception())
     return execution.dead_letter_id

@@ -34,13 +34,13 @@ def guard_on_broker(app: celery.Celery) -> Guard:
     name = str(app.main or "")
     url = _ledger_url(name, _only_broker(name, app))
     if app.conf.broker_use_ssl:
-        raise LedgerNotConfigured(name, "broker_use_ssl is not part of its broker's address")
+        raise LedgerNotConfigured(name, "broker_use_ssl is not part of the address of its broker")
     # Applications that share a Redis under different prefixes do not share messages.
     prefix = (app.conf.broker_transport_options or {}).get("global_keyprefix", "")
     guard = Guard(url, namespace=prefix, on_eviction="refuse")
     log_notice(
-        f"the Celery application {name!r} names no ledger, so it keeps the keys of its tasks in "
-        f"its broker, {_without_login(url)}"
+        f"the Celery application {name!r} has no guard setting, so it keeps the keys of its tasks "
+        f"in its broker, {_without_login(url)}"
     )
     return guard
 
@@ -56,7 +56,7 @@ def _only_broker(name: str, app: celery.Celery) -> str:
     ]
     if len(set(urls)) > 1:
         raise LedgerNotConfigured(
-            name, "it has several brokers, and keys must be in one place for all workers"
+            name, "it has several brokers, but all workers need one place for keys"
         )
     return str(urls[0])
 
@@ -66,10 +66,12 @@ def _ledger_url(name: str, broker: str) -> str:
     given = urlsplit(broker)
     if given.scheme not in _SCHEMES:
         kind = given.scheme or broker.partition(":")[0]
-        raise LedgerNotConfigured(name, f"its broker is {kind}, which keeps no keys")
+        raise LedgerNotConfigured(name, f"its broker is {kind}, which cannot store keys")
     options = dict(parse_qsl(given.query))
     if "credential_provider" in options:
-        raise LedgerNotConfigured(name, "credential_provider names no password for a ledger")
+        raise LedgerNotConfigured(
+            name, "credential_provider gives no password that a guard could use"
+        )
     # The other options belong to Celery's transport.
     kept = {option: options[option] for option in _TLS if option in options}
     if "ssl_cert_reqs" in kept:

@@ -18,13 +18,13 @@ def options_from_celery_once(once: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(once) if isinstance(once, Mapping) else {"": once}
     if found.pop("unlock_before_run", False):
         raise BadOption(
-            'once={"unlock_before_run": True} is not kept: leave once out, then equal calls may be '
+            'once={"unlock_before_run": True} is not supported: omit once; equal calls may then be '
             "sent at any time, and get the result of the first"
         )
     unknown = found.keys() - _CELERY_ONCE_OPTIONS.keys()
     if unknown:
         raise BadOption(
-            f"once takes a mapping with {', '.join(_CELERY_ONCE_OPTIONS)}, not {once!r}"
+            f"once must be a mapping with {', '.join(_CELERY_ONCE_OPTIONS)}, not {once!r}"
         )
     options = {_CELERY_ONCE_OPTIONS[name]: value for name, value in found.items()}
     return options | {"raise_on_duplicate": True}
@@ -35,8 +35,8 @@ class AlreadyQueued(DulyError):
 
     def __init__(self, task: str, countdown: float) -> None:
         super().__init__(
-            f"an equal call of {task} is queued or running; this one was not sent. It may be sent "
-            f"when that has begun and ended, or in {countdown:.1f} s"
+            f"an equal call of {task} is queued or running, so this call was not sent. Send it "
+            f"again after the other call has ended, or in {countdown:.1f} s"
         )
         self.countdown = countdown
         """Seconds until the other call is no longer assumed to be queued."""

@@ -140,7 +140,9 @@ class IdempotentTask(celery.Task):
         bound.apply_defaults()
         unknown = [name for name in named if name not in bound.arguments]
         if unknown:
-            raise BadOption(f"{self.name} has no parameter {unknown[0]!r} to tell calls apart by")
+            raise BadOption(
+                f"{self.name} has no parameter {unknown[0]!r} that could distinguish calls"
+            )
         return f"{self.name}:{fingerprint_of({name: bound.arguments[name] for name in named})}"
 
     @property
@@ -149,7 +151,7 @@ class IdempotentTask(celery.Task):
         execution = current_body.get()
         claim = None if execution is None or execution.task is not self else execution.claim
         if claim is None:
-            raise DulyError(f"{self.name} has no claim outside of its body in a worker")
+            raise DulyError(f"{self.name} has a claim only while a worker runs it")
         return claim
 
     # -- sending --
@@ -163,7 +165,7 @@ class IdempotentTask(celery.Task):
     ) -> Any:  # noqa: ANN401 - Celery's own
         """Send a message, unless an equal call is queued or running and must be refused."""
         if "once" in options:
-            raise BadOption("once={…} is an option of the task here, not of one call")
+            raise BadOption("once={…} is an option of the task, not of one call")
         if not (self.raise_on_duplicate or self.graceful) or _is_resend.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()

@@ -75,9 +75,9 @@ class DjangoDuly(Duly):
         """Return a worker for this process; see `Duly.worker`."""
         if self._is_in_transaction():
             raise BadOption(
-                f"a worker cannot see what an open transaction on the database {self.database!r} "
-                f"wrote: start it outside of the transaction; in a TestCase, run tasks with "
-                f"duly.integrations.django.testing.drain()"
+                "a worker cannot see the uncommitted writes of an open transaction on the "
+                f"database {self.database!r}: start the worker outside of the transaction; in a "
+                "TestCase, run tasks with duly.integrations.django.testing.drain()"
             )
         _ = self.url  # Raises if no other connection can reach the database.
         self.runs_tasks = True

@@ -90,8 +90,8 @@ class DulyBackend(BaseTaskBackend):
         if options.get("transaction"):
             if not isinstance(self.app, DjangoDuly):
                 raise BadOption(
-                    f"{task.module_path} asks for transaction=True, and TASKS[{self.alias!r}] "
-                    f"names a url: Django's models do not write there"
+                    f"{task.module_path} has transaction=True, but TASKS[{self.alias!r}] uses a "
+                    "url, which is not a database of Django's models"
                 )
             around = partial(with_completion, self.app.database)
         definition = define(
@@ -157,8 +157,8 @@ class DulyBackend(BaseTaskBackend):
             definition = self.app.registry.find(record.task)
         if definition is None:
             raise TaskResultDoesNotExist(
-                f"run {run.id} is of {record.task}, and no module tasks.py nor the views of this "
-                f"project define that"
+                f"run {run.id} belongs to {record.task}, but no tasks.py module and no views of "
+                "this project define that task"
             )
         return result_of(task_of(definition), definition, record, run.attempts(), self.alias)
 
@@ -238,9 +238,9 @@ def _problem(alias: str, options: dict[str, Any]) -> str | None:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         known = ", ".join(sorted(_OPTIONS))
-        return f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; there are {known}"
+        return f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; the options are {known}"
     if options.keys() >= _OPTIONS:
-        return f"TASKS[{alias!r}]['OPTIONS'] names a database of Django's or a url, not both"
+        return f"TASKS[{alias!r}]['OPTIONS'] must name either a Django database or a url, not both"
     return None
 
 

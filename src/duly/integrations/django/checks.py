@@ -21,7 +21,7 @@ def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
     """Check the settings of one duly backend."""
     if not apps.is_installed("duly.integrations.django"):
         yield Error(
-            f"TASKS[{backend.alias!r}] uses duly, whose application is not installed",
+            f"TASKS[{backend.alias!r}] uses duly, but its Django application is not installed",
             hint="add 'duly.integrations.django' to INSTALLED_APPS and run manage.py migrate",
             id="duly.E001",
         )
@@ -35,22 +35,22 @@ def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
 def _check_database(alias: str, where: str) -> Iterable[CheckMessage]:
     if alias not in connections:
         yield Error(
-            f"{where} names the database {alias!r}, which DATABASES lacks",
-            hint=f"name one of {', '.join(sorted(connections))} there",
+            f"{where} names the database {alias!r}, which is not in DATABASES",
+            hint=f"use one of {', '.join(sorted(connections))}",
             id="duly.E002",
         )
         return
     connection = connections[alias]
     if connection.vendor not in {"sqlite", "postgresql"}:
         yield Error(
-            f"the database {alias!r} is a {connection.display_name}, where duly keeps no runs",
-            hint="name an SQLite or PostgreSQL database by OPTIONS={'database': …} or {'url': …}",
+            f"the database {alias!r} is a {connection.display_name}, which duly does not support",
+            hint="use an SQLite or PostgreSQL database: OPTIONS={'database': …} or {'url': …}",
             id="duly.E003",
         )
     elif connection.vendor == "postgresql" and util.find_spec("psycopg") is None:
         yield Error(
-            "duly talks to PostgreSQL by psycopg 3, and only psycopg2 is installed",
-            hint="pip install 'psycopg[binary]'; Django prefers it to psycopg2 as well",
+            "duly needs psycopg 3 for PostgreSQL, but only psycopg2 is installed",
+            hint="pip install 'psycopg[binary]'; Django prefers psycopg 3 to psycopg2 as well",
             id="duly.E004",
         )
     elif connection.vendor == "sqlite":
@@ -77,7 +77,7 @@ def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dja
             yield from _check_database(scheduler.database, "DULY_DATABASE")
     elif not found and not schedule_registry.get_entries():
         yield checks.Warning(
-            "duly is installed, and no backend in TASKS is duly's",
+            "duly is installed, but no backend in TASKS uses duly",
             hint="TASKS = {'default': {'BACKEND': 'duly.integrations.django.DulyBackend'}}",
             id="duly.W002",
         )
@@ -92,7 +92,10 @@ def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dj
         places = [f"{line.filename}:{line.lineno}" for line in lines if line.name == "<module>"]
         yield Error(
             f"{places[-1]} cannot be imported: {error}",
-            hint="@scheduled_task(…) goes above @task(…); @exactly_once and @duly_options(…) below",
+            hint=(
+                "put @scheduled_task(…) above @task(…), and @exactly_once and @duly_options(…) "
+                "below it"
+            ),
             id="duly.E006",
         )
 
@@ -130,8 +133,8 @@ def _check_import(databases: Sequence[str]) -> Iterable[CheckMessage]:
     for alias in databases:
         if has_rows(alias):
             yield checks.Warning(
-                f"schedules of django-periodic-tasks in {alias!r} were not imported, so those of "
-                f"its admin do not fire and those that were disabled do",
+                f"schedules of django-periodic-tasks in {alias!r} were not imported, so the "
+                "schedules of its admin do not fire, and disabled ones do",
                 hint=f"python manage.py duly import-periodic-tasks --database {alias}",
                 id="duly.W005",
             )

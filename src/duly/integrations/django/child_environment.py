@@ -70,5 +70,5 @@ def named_backend(arguments: list[str]) -> tuple[str, list[str]]:
     if arguments[:1] != ["--backend"]:
         return "default", arguments
     if len(arguments) == 1:
-        raise CommandError("--backend needs the alias of a backend in TASKS behind it")
+        raise CommandError("--backend needs the alias of a backend in TASKS as its value")
     return arguments[1], arguments[2:]

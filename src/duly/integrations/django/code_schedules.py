@@ -105,7 +105,7 @@ class ScheduleRegistry:
         )
         if self._entries.get(name, entry) != entry:
             raise BadOption(
-                f"a schedule {name!r} is registered already; give this one another name"
+                f"a schedule {name!r} is already registered; give this one another name"
             )
         entry.chosen()
         if self._is_fired:
@@ -140,7 +140,9 @@ def scheduled_task(
 
     def decorate(task: T) -> T:
         if not isinstance(task, TASK_CLASSES):
-            raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
+            raise BadOption(
+                "put @scheduled_task(…) above @task(), which makes the task that the schedule fires"
+            )
         chosen = schedule_registry if registry is None else registry
         chosen.register(task, cron=cron, name=name or task.module_path, **options)
         return task
@@ -178,8 +180,8 @@ def register_task(task: Task) -> tuple[Duly, Definition]:
     else:
         if task.takes_context:
             raise BadOption(
-                f"{task.module_path} takes the context of its backend, which an execution that "
-                f"duly vouches for has none of"
+                f"{task.module_path} takes the context of its backend, but an execution that duly "
+                "guards has no such context"
             )
         CARRIER.carries(task)
         options = {**once_options(task.func), **options_of(task, DEFINITION_OPTIONS)}

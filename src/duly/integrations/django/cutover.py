@@ -119,13 +119,11 @@ class ImportReport:
     def lines(self) -> Iterator[str]:
         """Return the report as lines of text."""
         yield f"{self.schedules} schedules of the admin imported"
-        yield f"{self.executions} executions that had not run handed to duly"
+        yield f"{self.executions} executions that had not run moved to duly"
         yield from (f"paused, as it was disabled: {name}" for name in self.paused)
         yield from (f"fired once, since an instant was missed: {name}" for name in self.fired)
         yield from self.notes
-        yield from (
-            f"left as it is: {name}: {reason}" for name, reason in self.not_imported.items()
-        )
+        yield from (f"not changed: {name}: {reason}" for name, reason in self.not_imported.items())
 
 
 def import_periodic_tasks(database: str = "default") -> ImportReport:
@@ -204,14 +202,14 @@ def _take_executions(database: str, report: ImportReport, *, has_count: bool) ->
     if given_up:
         report.notes.append(
             f"{given_up} executions stay pending: their schedule is disabled, or they were "
-            f"dispatched {most} times and nothing came of it"
+            f"dispatched {most} times without success"
         )
     pending = TaskExecution.objects.using(database).filter(status=_PENDING)
     locked = len(set(pending.values_list("pk", flat=True)) - looked_at)
     if locked:
         report.notes.append(
             f"{locked} executions are locked, probably by workers of django-periodic-tasks that "
-            f"run them: import again when those workers have ended"
+            "run them: import again after those workers have ended"
         )
 
 
@@ -240,7 +238,7 @@ def _take_schedule(row: ScheduledTask, report: ImportReport) -> None:
     if row.source == _CODE:
         entry = schedule_registry.get_entries().get(row.name)
         if entry is None:
-            report.notes.append(f"schedule {row.name!r} is gone from the code")
+            report.notes.append(f"schedule {row.name!r} is no longer in the code")
             _mark(row)
             return
         app = on_django_connection(entry.define())
@@ -257,7 +255,7 @@ def _take_schedule(row: ScheduledTask, report: ImportReport) -> None:
             _add(row, name, app, task)
             report.schedules += 1
         if name != row.name:
-            report.notes.append(f"schedule {row.name!r} is named {name!r} here")
+            report.notes.append(f"schedule {row.name!r} is called {name!r} here")
     if is_new and not row.enabled:
         app.schedules.pause(name, actor=ACTOR, reason="disabled in django-periodic-tasks")
         report.paused.append(name)

@@ -86,8 +86,9 @@ class _DashboardView:
         request.get_host()  # Django rejects host names that it does not serve.
         if not hasattr(request, "user"):
             raise ImproperlyConfigured(
-                "the dashboard is for staff, whom nobody knows here: add django.contrib.sessions, "
-                "django.contrib.auth, with SessionMiddleware and AuthenticationMiddleware"
+                "the dashboard needs staff users, but this project has no sign-in: add "
+                "django.contrib.sessions, django.contrib.auth, with SessionMiddleware and "
+                "AuthenticationMiddleware"
             )
         viewer = _viewer(request)
         is_public = path.startswith("static/")

@@ -30,14 +30,14 @@ def url_of(alias: str) -> str:
         name = str(settings["NAME"])
         if is_in_memory(alias):
             raise ImproperlyConfigured(
-                f"the database {alias!r} lies in memory, where no worker could see its runs"
+                f"the database {alias!r} is in memory, where no worker could see its runs"
             )
         return f"sqlite:///{quote(str(Path(name).absolute()))}"
     if connection.vendor == "postgresql":
         return _postgresql(settings)
     raise ImproperlyConfigured(
-        f"the database {alias!r} is a {connection.display_name}; duly keeps runs in SQLite or "
-        f"PostgreSQL: name such a database by OPTIONS={{'database': …}} or {{'url': …}}"
+        f"the database {alias!r} is a {connection.display_name}; duly stores runs in SQLite or "
+        "PostgreSQL: set such a database with OPTIONS={'database': …} or {'url': …}"
     )
 
 

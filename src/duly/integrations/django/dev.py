@@ -24,6 +24,6 @@ def _work() -> None:
         # Django ends this process abruptly. Running tasks get some time and are then released.
         atexit.register(worker.stop, grace=_GRACE_SECONDS)
         names.append(name)
-    sys.stdout.write(f"Working for {', '.join(names)}; begins anew when the code changes.\n")
+    sys.stdout.write(f"Running the tasks of {', '.join(names)}; restarts when the code changes.\n")
     sys.stdout.flush()
     threading.Event().wait()

@@ -66,7 +66,7 @@ _TRANSACTION: dict[str, Any] = {"transaction": True}
 
 def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[..., Any]:
     if isinstance(function, TASK_CLASSES):
-        raise BadOption("@exactly_once goes below @task(), next to the function")
+        raise BadOption("put @exactly_once below @task(), next to the function")
     if "transaction" in options and inspect.iscoroutinefunction(function):
         raise BadOption("@exactly_once(transaction=True) needs a plain def function")
 

@@ -16,8 +16,8 @@ class ModelIsReadOnly(TypeError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a {what} is written by duly alone; act on it in the admin, or by the runs, dead and "
-            f"schedules of task_backends[…].app"
+            f"a {what} cannot be written through this model; use the admin, or the runs, dead and "
+            "schedules of task_backends[…].app"
         )
 
 

@@ -44,7 +44,7 @@ class DulyTask(Task):
         unknown = sorted(changes.keys() - known)
         if unknown:
             raise BadOption(
-                f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}"
+                f"there is no option {unknown[0]!r}; the options are {', '.join(sorted(known))}"
             )
         return replace(
             self, **{name: value for name, value in changes.items() if value is not None}
@@ -56,11 +56,11 @@ def duly_options(**options: Any) -> Callable[[F], F]:  # noqa: ANN401 - those of
     unknown = sorted(options.keys() - DEFINITION_OPTIONS - CALL_OPTIONS)
     if unknown:
         known = ", ".join(sorted(DEFINITION_OPTIONS | CALL_OPTIONS))
-        raise BadOption(f"there is no option {unknown[0]!r}; there are {known}")
+        raise BadOption(f"there is no option {unknown[0]!r}; the options are {known}")
 
     def decorate(function: F) -> F:
         if isinstance(function, TASK_CLASSES):
-            raise BadOption("@duly_options(…) goes below @task(), next to the function")
+            raise BadOption("put @duly_options(…) below @task(), next to the function")
         setattr(function, _OPTIONS, options)
         return function
 

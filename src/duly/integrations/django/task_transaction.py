@@ -30,8 +30,8 @@ T = TypeVar("T")
 CallbackErrorReporter = Callable[[BaseException], None]
 
 _BROKEN = (
-    "nothing of this run was committed: a statement in its transaction failed and the error was "
-    "caught, or set_rollback was called; let the error out, or guard the statement by "
+    "nothing of this run was committed: a statement in its transaction failed and the task caught "
+    "the error, or set_rollback was called; raise the error again, or run the statement in "
     "transaction.atomic()"
 )
 
@@ -209,9 +209,9 @@ class DjangoTaskTransaction:
     def _expire(self) -> None:
         """Roll back while the task is running, from the timer's thread."""
         why = TransactionTooLong(
-            f"a transaction on the database {self._database!r} was open for longer than "
-            f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
-            f"transaction_limit="
+            f"a transaction on the database {self._database!r} exceeded its limit of "
+            f"{self._seconds:g} s and was rolled back; do slow work before the transaction, or set "
+            "transaction_limit="
         )
         with self._end_lock:
             if self._atomic is None:

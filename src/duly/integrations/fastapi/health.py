@@ -82,7 +82,7 @@ async def _check_health(served: ServedApp, room: threading.Semaphore) -> _Health
         return 0.0 if left is None else max(0.0, -left / MICROSECONDS)
 
     if not room.acquire(blocking=False):
-        return _HealthCheck("the store has not answered those who asked before")
+        return _HealthCheck("the store has not answered earlier health checks")
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             lag = await run_in_thread(ask)  # The loop's own threads may be busy.
@@ -92,6 +92,8 @@ async def _check_health(served: ServedApp, room: threading.Semaphore) -> _Health
         # The error's text may contain hosts and files.
         return _HealthCheck(f"the store cannot be used ({type(error).__name__})")
     if served.worker is not None and not served.worker.is_live:
-        problem = "the worker does not work: it is stopping, or its beats do not reach the store"
+        problem = (
+            "the worker makes no progress: it is stopping, or its heartbeats do not reach the store"
+        )
         return _HealthCheck(problem, lag)
     return _HealthCheck(None, lag)

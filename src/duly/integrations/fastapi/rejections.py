@@ -84,7 +84,7 @@ def require_auth(auth: Callable[..., Any]) -> Callable[..., Any]:
         # FastAPI does not await what a plain function returns.
         who = await found if inspect.isawaitable(found) else found
         if not who:
-            raise HTTPException(403, "you may not use this: auth= returned nobody")
+            raise HTTPException(403, "access denied: auth= returned no user")
         return who
 
     return check
@@ -108,7 +108,8 @@ def require_same_origin(allowed: frozenset[str]) -> Callable[[Request], None]:
         if is_forged:
             raise HTTPException(
                 403,
-                "a page of another origin asked for this; allowed_origins= names those that may",
+                "a page of another origin sent this request; allowed_origins= lists the allowed "
+                "origins",
             )
 
     return check

@@ -82,8 +82,8 @@ class LogSummary(BaseModel):
 class RunDetail(RunSummary):
     """A run with all its details."""
 
-    arguments: RunArguments | None = Field(description="None where they are not to be shown")
-    result: Any = Field(description="None where it is not to be shown")
+    arguments: RunArguments | None = Field(description="None if the arguments are hidden")
+    result: Any = Field(description="None if the result is hidden")
     traceback: str | None
     attempts: list[AttemptSummary]
     steps: list[StepSummary]
@@ -94,7 +94,7 @@ class RunPage(BaseModel):
     """Runs, newest first."""
 
     runs: list[RunSummary]
-    cursor: str | None = Field(description="Continues the list; None at its end")
+    cursor: str | None = Field(description="Continues the list; None at the end")
 
 
 class ActionRequest(BaseModel):
@@ -107,8 +107,8 @@ class ActionRequest(BaseModel):
 class RetryRequest(ActionRequest):
     """How a final run is queued again."""
 
-    arguments: RunArguments | None = Field(None, description="Others than it had")
-    fresh_effects: bool = Field(default=False, description="With other effect keys than before")
+    arguments: RunArguments | None = Field(None, description="New arguments for the run")
+    fresh_effects: bool = Field(default=False, description="With new effect keys")
 
 
 class CancelResult(BaseModel):
@@ -135,7 +135,7 @@ class ScheduleSummary(BaseModel):
     task: str
     state: str
     reason: str | None
-    when: str = Field(description="In words")
+    when: str = Field(description="The reason as a sentence")
     cron: str | None
     tz: str
     next_at: datetime | None

@@ -42,14 +42,14 @@ class Tasks:
     def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
         if not isinstance(func, Task):
             raise BadOption(
-                f"{func!r} is no task, and only tasks outlive this process: decorate it with "
-                f"@app.task"
+                f"{func!r} is not a task, and only tasks outlive this process: decorate it with "
+                "@app.task"
             )
         served = (each.app.registry.find(func.name) for each in self._serving)
         if not any(definition is func.definition for definition in served):
             raise BadOption(
-                f"task {func.name!r} is of another Duly than those this application was started "
-                f"with: give it that one's lifespan, too, e.g. duly_lifespan(other, inner=…)"
+                f"task {func.name!r} belongs to another Duly than the one that this application "
+                "was started with: add its lifespan, too, e.g. duly_lifespan(other, inner=…)"
             )
         return func.using(**self._options)
 

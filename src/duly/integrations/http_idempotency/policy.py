@@ -108,7 +108,9 @@ class IdempotencyPolicy:
         if max_body < 0:
             raise BadOption(f"max_body must be a number of bytes, not {max_body!r}")
         if max_kept < 1:
-            raise BadOption(f"max_kept must be a number of responses from 1, not {max_kept!r}")
+            raise BadOption(
+                f"max_kept must be a number of responses of at least 1, not {max_kept!r}"
+            )
         self.max_body = max_body
         self.keeps = keeps
         self.problems = ProblemResponses(documentation)
@@ -135,7 +137,7 @@ class IdempotencyPolicy:
             return self.problems.body_too_large(self.max_body)
         scope = self._scope(request)
         if scope is not None and not isinstance(scope, str):
-            raise BadOption(f"scope must return a text or None, not {scope!r:.80}")
+            raise BadOption(f"scope must return a string or None, not {scope!r:.80}")
         if not scope:
             return self.problems.caller_unknown()
         return KeyedRequest(scoped_key(key, scope), scope)

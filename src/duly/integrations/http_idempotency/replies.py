@@ -73,11 +73,13 @@ class Replies:
     def encode_result(self, value: object) -> str:
         """Return the text to store for a reply."""
         if not isinstance(value, Reply) or value.body is None:
-            raise PayloadError("response", "it is too large, or its Cache-Control is no-store")
+            raise PayloadError(
+                "response", "the response is too large, or its Cache-Control is no-store"
+            )
         body = base64.b64encode(value.body).decode()
         text = json.dumps([value.status, value.headers, body], separators=(",", ":"))
         if len(text) > RESULT_BYTES:
-            raise PayloadError("response", f"takes more than {RESULT_BYTES} bytes in the ledger")
+            raise PayloadError("response", f"takes more than {RESULT_BYTES} bytes of storage")
         return text
 
     def decode_result(self, text: str | None) -> Reply:
@@ -87,7 +89,7 @@ class Replies:
             pairs = [(str(name), str(value)) for name, value in headers]
             return Reply(int(status), pairs, base64.b64decode(body))
         except (ValueError, TypeError, binascii.Error) as error:
-            raise PayloadError("response", "what is stored is no response") from error
+            raise PayloadError("response", "the stored value is not a response") from error
 
 
 def fit_to_replay(headers: Headers) -> Headers:
@@ -119,7 +121,7 @@ class ProblemResponses:
             400,
             "key-missing",
             "This operation needs an Idempotency-Key header. Send one, such as a UUID in double "
-            "quotes, and send the same again when you retry.",
+            "quotes, and send the same key when you retry.",
         )
 
     def key_malformed(self, why: str) -> Reply:
@@ -139,8 +141,8 @@ class ProblemResponses:
         return self._problem(
             400,
             "caller-unknown",
-            "An Idempotency-Key counts per caller, and this request does not prove who sends it. "
-            "Nothing was done; send it again with your credentials.",
+            "An Idempotency-Key belongs to one caller, and this request does not identify its "
+            "caller. Nothing was done; send the request again with your credentials.",
         )
 
     def body_unreadable(self) -> Reply:
@@ -167,7 +169,7 @@ class ProblemResponses:
             413,
             "body-too-large",
             f"A request with an Idempotency-Key may have a body of at most {limit} bytes. Nothing "
-            "was done; send less.",
+            "was done; send a smaller body.",
         )
 
     def quota_used_up(self, seconds: int | None) -> Reply:
@@ -187,7 +189,7 @@ class ProblemResponses:
                 return self._problem(
                     409,
                     "in-progress",
-                    "A request with this Idempotency-Key is being carried out. Send this one again "
+                    "A request with this Idempotency-Key is in progress. Send this request again "
                     "later, unchanged, to get its response.",
                     _BUSY_SECONDS,
                 )
@@ -202,8 +204,8 @@ class ProblemResponses:
                 return self._problem(
                     503,
                     "ledger-unavailable",
-                    "It cannot be known at the moment whether this request was carried out before. "
-                    "Nothing was done now; send it again later, unchanged.",
+                    "It is unknown at the moment whether this request was processed before. "
+                    "Nothing was done now; send the request again later, unchanged.",
                     _OUTAGE_SECONDS,
                 )
 
@@ -213,14 +215,14 @@ class ProblemResponses:
             return self._problem(
                 500,
                 "claim-lost",
-                "Carrying this request out took so long without a sign of life that a repeat may "
-                "have been begun beside it. Send it again, unchanged, to learn how it ended.",
+                "The process of this request stopped responding for so long that a repeat may have "
+                "started. Send the request again, unchanged, to learn its result.",
             )
         return self._problem(
             500,
             "not-recorded",
-            "This request was carried out, but that could not be recorded. A repeat may carry it "
-            "out again; look whether it took effect first.",
+            "This request was processed, but that could not be recorded. A repeat may process it "
+            "again; first check whether it took effect.",
         )
 
     def not_kept(self) -> Reply:
@@ -228,8 +230,8 @@ class ProblemResponses:
         return self._problem(
             409,
             "response-not-kept",
-            "The request with this Idempotency-Key was carried out, but its response was too large "
-            "to be kept, or must not be stored. It is not carried out again; read the outcome "
+            "The request with this Idempotency-Key was processed, but its response was too large "
+            "to store, or must not be stored. The request is not processed again; check its result "
             "where it took effect.",
         )
 

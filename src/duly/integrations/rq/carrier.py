@@ -110,8 +110,8 @@ def _application(reference: str) -> Duly:
     found = _applications.get(name)
     if found is None:
         raise AppNotFound(
-            f"this RQ worker does not have the application {name} that a message names; start it "
-            f"with DULY_APP={name}, or import the module with `rq worker --config`"
+            f"this RQ worker does not have the application {name} that a message names; start the "
+            f"worker with DULY_APP={name}, or import the module with `rq worker --config`"
         )
     return found
 

@@ -48,7 +48,7 @@ def idempotent(
     too, and raise Busy.
     """
     if not hasattr(rq.Worker, "handle_job_retry"):
-        raise BadOption("this version of RQ cannot put a job off; install rq 2.2 or newer")
+        raise BadOption("this version of RQ cannot delay a job; install rq 2.2 or newer")
     kept = guard.ttl if ttl is _NOTHING else check_ttl(ttl)
 
     def decorate(function: Callable[P, R]) -> IdempotentFunction[P, R]:

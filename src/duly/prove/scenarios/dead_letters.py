@@ -41,7 +41,9 @@ def _kill_one_retrier(trial: Trial, wanted: int) -> None:
     redriver = start_retry_process(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
     redriver.communicate(timeout=_SECONDS)
     struck = redriver.poll() == KILLED
-    trial.faults.append(InjectedFault("kill", f"redriver at {point}", redriver.pid, None, struck))
+    trial.faults.append(
+        InjectedFault("kill", f"retry process at {point}", redriver.pid, None, struck)
+    )
     trial.facts["redriven_before_the_kill"] = len(trial.database.retries())
 
 
@@ -72,10 +74,10 @@ def _not_retried_once(trial: Trial) -> list[str]:
         times = (acts.get(run.run_id, 0), bodies[run.run_id, 1], bodies[run.run_id, 2])
         if times != (1, 1, 1) or (run.state, run.generation) != ("succeeded", 2):
             found.append(
-                f"run {run.run_id} is {run.state} in generation {run.generation}; it was "
-                f"redriven {times[0]} times, ran {times[1]} times before and {times[2]} after"
+                f"run {run.run_id} is {run.state} in generation {run.generation}; it was retried "
+                f"{times[0]} times, ran {times[1]} times before and {times[2]} after"
             )
     rates = trial.facts["rate_measured"]
     if any(rate > RATE * 1.1 for rate in rates):
-        found.append(f"dead letters were redriven at {rates} per second, not at {RATE}")
+        found.append(f"dead letters were retried at {rates} per second, not at {RATE}")
     return found

@@ -89,14 +89,16 @@ def _struck(trial: Trial) -> Counter[str]:
 def _kill_supervisors(trial: Trial, repetitions: int) -> None:
     points = [name for name in faultpoints.NAMES if name.startswith(_SUPERVISOR_VERBS)]
     for made, name in enumerate(points * repetitions):
-        trial.report_progress("points in keepers", made, len(points) * repetitions)
+        trial.report_progress("points in supervisors", made, len(points) * repetitions)
         point = f"{name}@{trial.random.randint(1, 3 if name.startswith('beat') else 1)}"
         tree = trial.start_tree(processes=1, environment={SUPERVISOR_POINT_VARIABLE: point})
         if name.startswith("recover"):
             _leave_a_dead_worker(trial, tree)
         status = tree.wait(_STRIKE_SECONDS)
         trial.faults.append(
-            InjectedFault("kill", f"keeper at {name}", tree.pid, None, took_effect=status == KILLED)
+            InjectedFault(
+                "kill", f"supervisor at {name}", tree.pid, None, took_effect=status == KILLED
+            )
         )
         trial.trees.remove(tree)
         tree.end()

@@ -118,4 +118,4 @@ def _report_late_writers(trial: Trial) -> None:
         "late_writes_refused_by_the_fence": sum(late),
     }
     if not sum(late):
-        trial.violations.append("the fence refused nothing, so this shows nothing of it")
+        trial.violations.append("the fence refused nothing, so this run proves nothing about it")

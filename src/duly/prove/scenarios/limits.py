@@ -46,7 +46,7 @@ def limits(trial: Trial, scale: float, program: str = "duly.prove.claimer_proces
                     trial.app.store.apply([_order(number) for number in range(_BACKLOG)])
                 _kill_one(trial, claimers, program)
             if monotonic() > until:
-                trial.violations.append(f"{left} runs never got a place")
+                trial.violations.append(f"{left} runs never got a slot")
                 break
             pause_for(_PAUSE_SECONDS)
     slots = trial.database.slots()

@@ -65,7 +65,7 @@ def broken_races(races: Iterable[Race]) -> Iterator[str]:
                 yield f"race {race.number} gave fence {winner.fence} after {largest}"
             largest = max(largest, winner.fence)
         if race.late_holder_was_heard:
-            yield f"the holder before race {race.number} renewed or released what it had lost"
+            yield f"the holder before race {race.number} renewed or released a lost lock"
 
 
 def _expire(trial: Trial, holder: RacerResult) -> InjectedFault:

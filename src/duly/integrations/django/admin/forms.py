@@ -34,18 +34,18 @@ class ScheduleForm(forms.ModelForm):
     )
     timezone = forms.CharField(initial="UTC", help_text="An IANA name, such as Europe/Paris")
     args = forms.JSONField(required=False, initial=list, help_text="A list")
-    kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by their names")
-    queue_name = forms.CharField(required=False, help_text="The task's own if left empty")
+    kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by name")
+    queue_name = forms.CharField(required=False, help_text="Empty: the queue of the task")
     priority = forms.IntegerField(
-        required=False, min_value=-100, max_value=100, help_text="The task's own if left empty"
+        required=False, min_value=-100, max_value=100, help_text="Empty: the priority of the task"
     )
     misfire = forms.ChoiceField(
-        choices=list(_MISFIRE.items()), label="instants that nobody was there for"
+        choices=list(_MISFIRE.items()), label="instants missed while no worker was live"
     )
     overlap = forms.ChoiceField(
         choices=list(_OVERLAP.items()),
         initial="allow",  # The same default as for schedules defined in code.
-        label="an instant that finds the last run still live",
+        label="an instant that comes while the last run is still live",
     )
 
     class Meta:  # noqa: D106 - Django's
@@ -77,7 +77,7 @@ class ScheduleForm(forms.ModelForm):
         _, definition = self._found(said)
         args, kwargs = said["args"] or [], said["kwargs"] or {}
         if not isinstance(args, list) or not isinstance(kwargs, dict):
-            self.add_error("args", "positional arguments are a list, named ones an object")
+            self.add_error("args", "positional arguments must be a list, named arguments an object")
             return
         try:
             definition.codec.encode(tuple(args), kwargs)
@@ -100,7 +100,7 @@ class ScheduleForm(forms.ModelForm):
         except BadOption as error:
             raise forms.ValidationError(str(error)) from None
         if Schedule.objects.using(self.database).filter(name=name).exists():
-            raise forms.ValidationError(f"there is a schedule {name!r} already")
+            raise forms.ValidationError(f"a schedule {name!r} already exists")
         return name
 
     def put(self, *, actor: str, is_new: bool) -> None:

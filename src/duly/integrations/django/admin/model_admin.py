@@ -18,7 +18,9 @@ def database_of(request: HttpRequest) -> str:
     """Return the requested database, or the first one if none was requested."""
     known = databases()
     if not known:
-        raise Http404("none of DATABASES has tables of duly's; manage.py duly sees those of a url")
+        raise Http404(
+            "no database in DATABASES has duly tables; use manage.py duly for the database of a url"
+        )
     # The page of one run keeps the filters of the list that it was opened from.
     kept = parse_qs(request.GET.get("_changelist_filters", "")).get(_PARAMETER, [None])[0]
     asked = request.GET.get(_PARAMETER, kept)

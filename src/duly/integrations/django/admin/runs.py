@@ -73,7 +73,7 @@ class RunAdmin(ReadOnlyModelAdmin):
     )
     list_filter: tuple[Any, ...] = ("state", TaskFilter, QueueFilter, DatabaseFilter)
     search_fields = ("id", "task", "key")
-    search_help_text = "The whole id, key or name of a task"
+    search_help_text = "Full id, key or name of a task"
     sortable_by = ()
     fields = (
         ("id", "generation"),
@@ -157,7 +157,7 @@ class RunAdmin(ReadOnlyModelAdmin):
     @admin.action(description="Cancel selected runs that have not ended", permissions=["change"])
     def cancel(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
         """Cancel queued runs, and ask running ones to stop."""
-        self._each(request, queryset, "cancelled, or asked to stop", _cancel)
+        self._each(request, queryset, "cancelled, or cancellation requested", _cancel)
 
     def _each(self, request: HttpRequest, queryset: Any, what: str, act: RunAction) -> None:  # noqa: ANN401
         done = refused = 0
@@ -171,7 +171,7 @@ class RunAdmin(ReadOnlyModelAdmin):
         if done:
             self.message_user(request, f"{done} {what}.", messages.SUCCESS)
         if refused:
-            self.message_user(request, f"{refused} left as they are.", messages.WARNING)
+            self.message_user(request, f"{refused} not changed.", messages.WARNING)
 
 
 @admin.register(DeadLetter)

@@ -90,7 +90,7 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
         known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
         return "(hidden)" if known is None else display(known.codec.redacted(schedule.arguments))
 
-    @admin.display(description="what became of its last instants")
+    @admin.display(description="last firings")
     def firings(self, schedule: Schedule) -> str:
         """List the last firings, each with its run."""
         found = _schedules(schedule).firings(schedule.name, limit=_LAST_FIRINGS)

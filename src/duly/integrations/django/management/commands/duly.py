@@ -20,9 +20,8 @@ class Command(BaseCommand):
     """Passes its arguments to `duly`, with DULY_APP set to the project's application."""
 
     help = (
-        "Run tasks, look at them and act on them: `manage.py duly worker`, `duly dev`, which "
-        "begins anew when the code changes, `duly status`, `duly runs list`, "
-        "`duly import-periodic-tasks`, …"
+        "Run and manage tasks: `manage.py duly worker`, `duly dev`, which restarts when the code "
+        "changes, `duly status`, `duly runs list`, `duly import-periodic-tasks`, …"
     )
     requires_system_checks: tuple[str, ...] = ()
 
@@ -64,7 +63,9 @@ class Command(BaseCommand):
         report = import_periodic_tasks(arguments[1])
         self.stdout.write("\n".join(report.lines()))
         if report.not_imported:
-            raise CommandError("some rows could not be imported; import again when that is mended")
+            raise CommandError(
+                "some rows could not be imported; fix the problems above and import again"
+            )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the argument that `call_command` passes."""

@@ -13,12 +13,12 @@ _APP = "duly.integrations.django.worker:scheduler_app"
 class Command(BaseCommand):
     """Runs until it is stopped. Several schedulers may run at once."""
 
-    help = "Fire scheduled tasks, once for each due instant however many schedulers run."
+    help = "Fire scheduled tasks, once for each due instant, even with several schedulers."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Accept the options of django-periodic-tasks."""
         parser.add_argument(
-            "--interval", type=int, help="Not needed: schedules are fired when they are due."
+            "--interval", type=int, help="Not needed: schedules fire when they are due."
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
