@@ -43,7 +43,7 @@ def test_one_holds_it_and_the_other_waits(app, other):
 
 def test_a_busy_lock_says_who_holds_it(app, other):
     with app.lock("index", ttl=5):
-        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; the lock expires in \d"):
+        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; it expires in \d"):
             other.lock("index", timeout=0).__enter__()
         began = time.monotonic()
         with pytest.raises(LockBusy):
