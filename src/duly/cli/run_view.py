@@ -116,7 +116,7 @@ def _print_logs(logs: list[LogLine]) -> None:
 
 def _print_audit_entries(acts: list[AuditEntry]) -> None:
     if acts:
-        print_heading("acts")
+        print_heading("operator actions")
     for act in acts:
         why = f": {act.reason}" if act.reason else ""
-        print_line(f"  {iso(act.at)} {act.actor} {act.act}{why}")
+        print_line(f"  {iso(act.at)} {act.actor} {act.shown_act}{why}")

@@ -25,7 +25,7 @@ def timeline(
     """Return the states of a run, oldest first."""
     found = [StateChange("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
     found += [
-        StateChange("queued", act.at, f"{act.act} by {act.actor}")
+        StateChange("queued", act.at, f"{act.shown_act} by {act.actor}")
         for act in acts
         if "redrive" in act.act
     ]
