@@ -131,11 +131,6 @@ class AuditEntry(NamedTuple):
     number: int = 0
     """Grows with every act; continues a list of them."""
 
-    @property
-    def shown_act(self) -> str:
-        """The stored name of the action in the words that users see."""
-        return self.act.replace("redrive", "retry")
-
 
 class BulkAction(NamedTuple):
     """An act on many runs, and how far it is."""

@@ -117,9 +117,7 @@ class Encoder:
             return {leaf.tag: data}
         self._spend(2)
         if depth >= PAYLOAD_DEPTH:
-            raise Unstorable(
-                f"is nested more than {PAYLOAD_DEPTH} levels deep, or contains itself; flatten it"
-            )
+            raise Unstorable(f"is nested over {PAYLOAD_DEPTH} levels deep or in itself; flatten it")
         return self._walk_container(value, names, depth + 1)
 
     def walk_fields(
@@ -237,9 +235,7 @@ def check_scalar(value: object) -> None:
             _check_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Unstorable(
-                "is a NaN or infinite float, which JSON does not have; pass None or a str"
-            )
+            raise Unstorable("is a NaN or infinite float, which is not JSON; pass None or a str")
     elif isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         raise Unstorable("is an int beyond 64 bits; pass it as a str or a Decimal")
 
@@ -303,9 +299,7 @@ class _ScalarCodec:
         try:
             return self.read(data)
         except _PARSER_ERRORS as error:
-            raise Unstorable(
-                f"is not stored in the form of a {self.kind.__name__}; {NOT_OURS}"
-            ) from error
+            raise Unstorable(f"is not stored as a {self.kind.__name__}; {NOT_OURS}") from error
 
 
 def _write_datetime(value: datetime) -> str | list[Any]:
