@@ -117,7 +117,7 @@ class Encoder:
             return {leaf.tag: data}
         self._spend(2)
         if depth >= PAYLOAD_DEPTH:
-            raise Unstorable(f"is nested over {PAYLOAD_DEPTH} levels deep or in itself; flatten it")
+            raise Unstorable(f"is nested over {PAYLOAD_DEPTH} deep, or contains itself; flatten it")
         return self._walk_container(value, names, depth + 1)
 
     def walk_fields(
