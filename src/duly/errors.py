@@ -54,8 +54,8 @@ class StepNotKept(PayloadError):
     """The result of a step cannot be stored. The step was executed, unless it was undone."""
 
     def __init__(self, step: str, error: PayloadError, *, is_undone: bool = False) -> None:
-        done = "its writes were rolled back, and it" if is_undone else "it was executed, so it"
-        problem = f"{error}; {done} is not retried automatically"
+        done = "was rolled back" if is_undone else "was executed"
+        problem = f"{error}; the step {done} and is not retried automatically"
         super().__init__(f"the result of step {step!r}", problem)
         self.step = step
 
@@ -104,7 +104,8 @@ class KeyConflict(DulyError):
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
         """Describe the owner of the key: a run, or else a call that the guard has recorded."""
-        whose, reset = "a call with other arguments", "guard.reset(key) if it no longer counts"
+        whose = "a call with other arguments"
+        reset = "call guard.reset(key) if that call no longer counts"
         if run_id is not None:
             whose = f"run {run_id}, which has other arguments"
             reset = "app.reset_key(task, key) if the old run no longer counts"
@@ -148,7 +149,7 @@ class ScheduleNotFound(DulyError, LookupError):
     """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        why = "`duly schedules list` lists all; those in code appear after a worker has started"
+        why = "see `duly schedules list`; schedules in code appear after a worker has started"
         super().__init__(f"there is no schedule {name!r}; {why}")
         self.name = name
 

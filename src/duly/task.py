@@ -172,7 +172,7 @@ class BoundTask(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Check and encode a call for `app.enqueue_many`."""
         if self._connection is not None:
-            raise BadOption("enqueue_many uses its own transactions: call enqueue(…) for each")
+            raise BadOption("enqueue_many uses its own transactions: call enqueue(…) on each")
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:

@@ -224,7 +224,7 @@ def test_show_has_the_traceback_and_the_acts(cli, dead):
 
     assert "Traceback (most recent call last)" in result.stdout
     assert "ConnectionError: nobody answers order-0" in result.stdout
-    assert "tester redrive: the server is back" in result.stdout
+    assert "tester retry: the server is back" in result.stdout
 
 
 def test_show_as_json(cli, dead):

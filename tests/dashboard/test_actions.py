@@ -268,7 +268,7 @@ def test_a_run_is_retried_from_a_step_and_keeps_what_came_before(busy, client):
 
     assert busy.app.runs.get(run.id).result(1)["shelf"] == "shelf 7"
     assert busy.packed == 1, "the step before was not done again"
-    assert "redrive from step gather" in client.get(f"/runs/{run.id}").text
+    assert "retry from step gather" in client.get(f"/runs/{run.id}").text
 
 
 def test_a_retry_from_the_first_step_does_all_again(busy, client):

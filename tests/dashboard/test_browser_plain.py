@@ -85,7 +85,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     assert "9 done" in wait_for_end(page)
     busy.app.worker().drain()
     told = plain.go("/audit").get_by_role("main").inner_text()
-    for word in ("ann", "cancel", "redrive", "discard", "a test order", "another one"):
+    for word in ("ann", "cancel", "retry", "discard", "a test order", "another one"):
         assert word in told
     assert busy.app.runs.get(edited.id).result(1) == 7
     assert busy.app.runs.get(steps.id).state == "succeeded"

@@ -331,7 +331,7 @@ def test_a_run_shows_the_states_that_it_came_through(busy, client):
 
     found = re.findall(r"badge s-(\w+)", states)
     assert found == ["queued", "running", "failed", "queued"]
-    assert "redrive by ann" in states
+    assert "retry by ann" in states
 
 
 def test_the_step_that_failed_a_run_is_drawn(busy, client):

@@ -248,7 +248,7 @@ class TestResults:
         run = order.enqueue()
         app.worker().drain(timeout=20)
 
-        said = "its writes were rolled back" if transaction else "the step was executed"
+        said = "the step was rolled back" if transaction else "the step was executed"
         assert said in str(run.refresh().record.error)
 
     def test_so_it_is_in_a_task_group(self, app, charged):

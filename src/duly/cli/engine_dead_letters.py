@@ -53,10 +53,10 @@ class EngineDeadLetterSelection:
         """Raise EngineNeeded, before any change, if a given dead letter cannot be sent again."""
         engine = None if self._which is None else self._which.engine
         if engine is not None and not self._dead_letters.sends_for(engine) and self.count():
-            raise EngineNeeded(engine, "letters", f"--engine {engine}")
+            raise EngineNeeded(engine, "these dead letters", f"--engine {engine}")
         for letter in self._named:
             if not self._dead_letters.can_send(letter):
-                raise EngineNeeded(letter.engine, f"letter {letter.id}", letter.id)
+                raise EngineNeeded(letter.engine, f"dead letter {letter.id}", letter.id)
 
     def count(self, *, replay: bool = False) -> int:
         """Return how many dead letters the action would affect now."""
@@ -138,7 +138,7 @@ def print_dead_letter(letter: DeadLetterRecord, now: int, *, show_args: bool) ->
     call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN
     print_fields(
         [
-            ("letter", letter.id),
+            ("dead letter", letter.id),
             ("engine", letter.engine),
             ("application", letter.application),
             ("namespace", letter.namespace),

@@ -12,6 +12,7 @@ from duly.cli.output import print_block, print_json, print_line
 from duly.cli.run_table import progress_of, run_note
 from duly.cli.session import CommandSession
 from duly.cli.tables import print_fields, print_heading
+from duly.core.display import display_action
 from duly.core.instants import seconds_text, shown_instant, utc_text
 from duly.core.record import AttemptRecord, AuditEntry, LogLine, RunRecord, StepRecord
 from duly.core.states import State
@@ -147,7 +148,7 @@ def _print_logs(logs: list[LogLine]) -> None:
 
 def _print_audit_entries(acts: list[AuditEntry]) -> None:
     if acts:
-        print_heading("acts")
+        print_heading("operator actions")
     for act in acts:
         why = f": {act.reason}" if act.reason else ""
-        print_line(f"  {utc_text(act.at)} {act.actor} {act.act}{why}")
+        print_line(f"  {utc_text(act.at)} {act.actor} {display_action(act.act)}{why}")

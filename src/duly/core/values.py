@@ -236,7 +236,7 @@ def check_scalar(value: object) -> None:
             _check_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Unstorable("is a NaN or infinite float, which JSON lacks; pass None or a str")
+            raise Unstorable("is a NaN or infinite float, which is not JSON; pass None or a str")
     elif isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         raise Unstorable("is an int beyond 64 bits; pass it as a str or a Decimal")
 

@@ -7,6 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from duly.core.display import display_action
 from duly.dashboard import formatting, search_query
 from duly.dashboard.assets import asset_address
 from duly.dashboard.auth import Viewer
@@ -113,6 +114,7 @@ def _environment() -> Environment:
         "coarse": formatting.coarse,
         "number": formatting.count,
         "dead_number": formatting.count_dead,
+        "action": display_action,
         "short_task": formatting.short_task,
         "pretty": formatting.pretty,
     }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from duly.core.display import display_action
 from duly.core.record import AttemptRecord, AuditEntry, RunRecord
 from duly.core.states import FINAL
 from duly.dashboard.waterfall import attempt_labels
@@ -25,7 +26,7 @@ def timeline(
     """Return the states of a run, oldest first."""
     found = [StateChange("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
     found += [
-        StateChange("queued", act.at, f"{act.act} by {act.actor}")
+        StateChange("queued", act.at, f"{display_action(act.act)} by {act.actor}")
         for act in acts
         if "redrive" in act.act
     ]

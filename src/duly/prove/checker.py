@@ -295,7 +295,7 @@ def _runs_of_firings(history: History) -> Iterator[Violation]:
             yield Violation(MISSED, firing.run_id, f"{where} shares its run with another instant")
     for run_id, schedule in made.items():
         if run_id not in named:
-            yield Violation(EXTRA, run_id, f"a run of {schedule} that no firing created")
+            yield Violation(EXTRA, run_id, f"a run of {schedule} without a firing")
 
 
 def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
@@ -307,7 +307,7 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
         if count > LOSSES:
             yield Violation("I12 bounded", run_id, f"{count} of its attempts were lost")
         if count and not history.charges_allowed:
-            yield Violation("I12 bounded", run_id, "an attempt was lost, but nothing was killed")
+            yield Violation("I12 bounded", run_id, "an attempt was lost without a kill")
     for run in history.runs:
         if run.state == State.FAILED and run.cause != "crashed":
             yield Violation(
@@ -389,7 +389,7 @@ def _check_final_state(history: History) -> Iterator[Violation]:
                 what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
                 yield Violation("I13 progress", run.run_id, what)
     for worker_id in history.workers_left_live:
-        yield Violation("I5 one holder", "", f"dead worker {worker_id} is reported as live")
+        yield Violation("I5 one holder", "", f"worker {worker_id} is dead but shown as live")
     for what in history.damage:
         yield Violation("I18 integrity", "", what)
 

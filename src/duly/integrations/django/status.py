@@ -25,7 +25,7 @@ def _facts(app: Duly) -> Iterator[tuple[str, str]]:
         yield "queue", f"{queue.name}: {counts}{' (paused)' if queue.paused else ''}"
     dead = app.dead.list(limit=PAGE)
     more = "" if dead.cursor is None else ", or more"
-    yield "dead", f"{amount(len(dead), 'letter')}{more}"
+    yield "dead", f"{amount(len(dead), 'dead letter')}{more}"
     for schedule in app.schedules.list():
         if app.registry.find(schedule.task) is not None:
             when = (
