@@ -1,4 +1,4 @@
-"""The dashboard imports only protocols of an application and values. import-linter checks this too."""
+"""The dashboard imports only protocols of an application and values; see also import-linter."""
 
 from tests.architecture.test_source import imported, modules
 

@@ -66,7 +66,7 @@ MAY_IMPORT_BY_NAME = {
     "integrations/django/__init__.py": "our own modules, on the first access to one of their names",
     "integrations/django/task_modules.py": "modules in the settings of the user's project",
     "worker/app_loader.py": "the module that the user names on the command line",
-    "worker/runners/process_main.py": "the module of a registered function, which the worker passes",
+    "worker/runners/process_main.py": "the module of a registered function, from its worker",
     "store/statements.py": "our own package, whose folder holds the SQL",
     "prove/": "the module that the user names on the command line",
 }
