@@ -29,12 +29,12 @@ class Undone(Exception):
 
 @pytest.fixture
 def task(app: Duly):
-    @app.task(name="told")
-    def told(number: int) -> int:
+    @app.task(name="send")
+    def send(number: int) -> int:
         return number
 
     app.runs.list()  # Create the tables before any transaction.
-    return told
+    return send
 
 
 class Listener:
@@ -263,7 +263,7 @@ def test_a_hint_of_a_callers_commit_names_queue_lane_and_task(task, listener, st
         task.using(connection=connection, queue="mail").enqueue(1)
 
     assert len(listener.heard()) == 1
-    assert listener.places == [{HintPlace("mail", "thread", "told")}]
+    assert listener.places == [{HintPlace("mail", "thread", "send")}]
 
 
 @pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])

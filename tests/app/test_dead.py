@@ -241,12 +241,12 @@ def test_two_concurrent_bulk_retries_retry_each_run_once(app, pay, body, store_u
     other = Duly(store_url)
     gate = threading.Barrier(2)
 
-    def redrive(who: Duly) -> int:
+    def retry_all(app: Duly) -> int:
         gate.wait()
-        return who.dead.retry(which=Filter()).done
+        return app.dead.retry(which=Filter()).done
 
     with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(redrive, (app, other)))
+        done = list(pool.map(retry_all, (app, other)))
     other.close()
     drain(app)
 

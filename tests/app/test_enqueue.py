@@ -27,7 +27,7 @@ def send(app: Duly):
     return send
 
 
-def test_a_call_takes_the_options_of_its_task(send):
+def test_a_call_uses_the_options_of_its_task(send):
     record = send.enqueue("bob", amount=3).record
 
     assert (record.task, record.queue, record.priority) == ("shop:send", "mail", 2)

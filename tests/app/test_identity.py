@@ -209,7 +209,7 @@ def test_a_function_inside_another_needs_a_name(untouched, define, function):
     assert untouched.registry.names() == ()
 
 
-def test_a_schedule_of_a_function_inside_another_names_its_task_too(untouched):
+def test_the_name_of_a_schedule_also_names_the_task_of_a_nested_function(untouched):
     @untouched.every(hours=1, name="hourly")
     def inside() -> None: ...
 

@@ -169,19 +169,19 @@ class TestQueues:
             assert time.monotonic() - begun < 2
 
     def test_pausing_a_queue_does_not_stop_its_active_run(self, app):
-        entered, go_on = threading.Event(), threading.Event()
+        entered, may_continue = threading.Event(), threading.Event()
 
         @app.task(name="slow", queue="mail")
         def slow() -> str:
             entered.set()
-            go_on.wait(20)
+            may_continue.wait(20)
             return "done"
 
         run = slow.enqueue()
         with app.worker():
             assert entered.wait(20)
             app.queues.pause("mail")
-            go_on.set()
+            may_continue.set()
 
             assert run.result(timeout=20) == "done"
 

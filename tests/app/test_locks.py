@@ -94,8 +94,8 @@ def test_a_lock_is_renewed_while_it_is_held(app, other):
 
 
 def test_a_lock_that_cannot_be_renewed_is_reported_as_lost(app, other, monkeypatch):
-    told = []
-    held = app.lock("index", ttl=1, on_lost=told.append).acquire()
+    lost_locks = []
+    held = app.lock("index", ttl=1, on_lost=lost_locks.append).acquire()
 
     def gone(_ops):
         raise StoreUnavailable("gone")
@@ -103,7 +103,7 @@ def test_a_lock_that_cannot_be_renewed_is_reported_as_lost(app, other, monkeypat
     monkeypatch.setattr(app.store, "apply", gone)
     assert held.lost.wait(10)
 
-    assert told == [held]
+    assert lost_locks == [held]
     assert not held.is_held
     with pytest.raises(LockLost, match="fence 1"):
         held.check()
@@ -176,12 +176,12 @@ def test_a_forked_child_does_not_release_the_lock_of_its_parent(app, other):
 
 
 def test_a_loop_that_ends_during_acquire_leaves_the_lock_free(app, other):
-    is_asking, goes_on = threading.Event(), threading.Event()
+    is_asking, may_continue = threading.Event(), threading.Event()
 
     def hold() -> None:
         faultpoints.disarm()
         is_asking.set()
-        goes_on.wait(20)
+        may_continue.wait(20)
 
     async def main() -> None:
         asyncio.create_task(app.lock("index").aacquire())  # noqa: RUF006 - abandoned on purpose
@@ -190,7 +190,7 @@ def test_a_loop_that_ends_during_acquire_leaves_the_lock_free(app, other):
     app.runs.list()
     faultpoints.arm("operate.before_write", hold)
     asyncio.run(main())
-    goes_on.set()
+    may_continue.set()
 
     other.lock("index").acquire(timeout=20).release()
 
@@ -223,13 +223,13 @@ def test_a_caller_that_acquires_its_own_lock_again_fails_immediately(app):
 
 
 def test_the_callbacks_of_a_loop_are_one_holder_and_its_tasks_are_other_holders(app):
-    told = []
+    answers = []
 
     def ask(seconds: float) -> None:
         try:
-            told.append(app.lock("index").acquire(timeout=seconds))
+            answers.append(app.lock("index").acquire(timeout=seconds))
         except LockBusy as busy:
-            told.append(busy)
+            answers.append(busy)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -240,7 +240,7 @@ def test_the_callbacks_of_a_loop_are_one_holder_and_its_tasks_are_other_holders(
         ask(0)
 
     asyncio.run(main())
-    held, of_itself, of_the_task = told
+    held, of_itself, of_the_task = answers
     held.release()
 
     assert "this very thread" in str(of_itself)

@@ -174,7 +174,7 @@ def as_a_stranger(act) -> tuple[str, str]:
             answer = ("nothing", "")
         except DulyError as error:
             answer = (type(error).__name__, str(error))
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             answer = (f"untyped {type(error).__name__}", str(error))
         os.write(writer, json.dumps(answer).encode())
         os._exit(0)

@@ -117,7 +117,7 @@ def test_a_file_that_the_environment_names_is_trusted(above, monkeypatch, named)
     assert settings.origins["url"] == str(file)
 
 
-def test_the_environment_can_select_no_file_at_all(above, monkeypatch):
+def test_the_environment_can_disable_the_project_file(above, monkeypatch):
     write_project(above, mode=0o666)
     monkeypatch.setenv("DULY_PYPROJECT", "/dev/null")
 

@@ -122,8 +122,8 @@ def test_a_caller_that_waits_for_an_unclaimed_run_logs_the_cause_once(send, capl
     with caplog.at_level(logging.WARNING, "duly"), pytest.raises(WorkerTimeout) as caught:
         send.enqueue().result(timeout=0.2)
 
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "(shop:send) has not begun yet: no worker has been seen" in told
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "(shop:send) has not begun yet: no worker has been seen" in warning
     assert "is still queued after 0.2 s: no worker has been seen" in str(caught.value)
 
 
@@ -157,9 +157,9 @@ def in_terminal(folder: Path, *command: str) -> "subprocess.CompletedProcess[str
 
 
 def test_a_program_without_a_worker_prints_advice_to_start_one(folder):
-    told = in_terminal(folder, "shop.py", "0.1").stderr
+    output = in_terminal(folder, "shop.py", "0.1").stderr
 
-    assert f"no worker has been seen on {folder / 'duly.db'}; start one" in told
+    assert f"no worker has been seen on {folder / 'duly.db'}; start one" in output
 
 
 @pytest.mark.process
@@ -176,9 +176,9 @@ def test_a_program_and_the_worker_that_imports_it_agree_on_names(folder):
 
 
 def test_a_command_in_another_folder_names_the_missing_file(tmp_path):
-    told = in_terminal(tmp_path, *DULY, "why", "00000000-0000-7000-8000-00000000dead")
+    output = in_terminal(tmp_path, *DULY, "why", "00000000-0000-7000-8000-00000000dead")
 
-    assert (told.returncode, f"no database at {tmp_path}" in told.stderr) == (1, True)
+    assert (output.returncode, f"no database at {tmp_path}" in output.stderr) == (1, True)
 
 
 LATER = SHOP.replace("timeout=float(sys.argv[1])", "")
@@ -193,7 +193,7 @@ def send(number: int) -> int:
     return number
 """
 CAUSES = {
-    "nobody": ("no_worker", "no worker has been seen on "),
+    "no_worker": ("no_worker", "no worker has been seen on "),
     "other_queue": (
         "other_queue",
         "serves queue 'mail'; they serve default: start one with -q mail",
@@ -236,9 +236,9 @@ class Newcomer:
         assert self.program.stderr is not None
         return self.program.stderr.readline()
 
-    def ask_why(self, told: str) -> dict[str, str]:
+    def ask_why(self, line: str) -> dict[str, str]:
         """Return the answer of `duly why` for the run that the program named."""
-        (run_id,) = re.findall(r"run (\S+) \(shop:send\)", told)
+        (run_id,) = re.findall(r"run (\S+) \(shop:send\)", line)
         found: dict[str, str] = json.loads(
             in_terminal(self.folder, *DULY, "why", run_id, "--json").stdout
         )
@@ -267,17 +267,17 @@ def test_a_newcomers_program_and_why_report_the_same_cause(tmp_path):
     for each in newcomers.values():
         each.run_program()
     try:
-        told = {mistake: each.first_log_line() for mistake, each in newcomers.items()}
-        why = {mistake: each.ask_why(told[mistake]) for mistake, each in newcomers.items()}
+        lines = {mistake: each.first_log_line() for mistake, each in newcomers.items()}
+        why = {mistake: each.ask_why(lines[mistake]) for mistake, each in newcomers.items()}
     finally:
         for each in newcomers.values():
             each.leave()
 
     for mistake, (cause, words) in CAUSES.items():
-        assert "(shop:send) has not begun yet: " in told[mistake]
-        assert words in told[mistake]
+        assert "(shop:send) has not begun yet: " in lines[mistake]
+        assert words in lines[mistake]
         assert words in why[mistake]["sentence"]
         assert why[mistake]["cause"] == cause
-    assert str(tmp_path / "nobody" / "duly.db") in told["nobody"]
-    assert str(tmp_path / "other_file" / "duly.db") in told["other_file"]
+    assert str(tmp_path / "no_worker" / "duly.db") in lines["no_worker"]
+    assert str(tmp_path / "other_file" / "duly.db") in lines["other_file"]
     assert str(tmp_path / "other_file" / "elsewhere" / "duly.db") in stores["other_file"]
