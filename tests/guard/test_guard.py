@@ -45,8 +45,8 @@ class TestOnce:
             claim.done({"id": "ch_1"})
             assert claim.result == {"id": "ch_1"}
 
-        for who in (guard, other):
-            with who.once("invoice:42") as claim:
+        for each in (guard, other):
+            with each.once("invoice:42") as claim:
                 assert not claim.first
                 assert claim.result == {"id": "ch_1"}
 
@@ -175,7 +175,7 @@ class TestLease:
         with guard.once("invoice:42") as claim:
             assert claim.result == "second"
 
-    def test_a_holder_learns_that_it_was_replaced(self, guard, other):
+    def test_a_replaced_holder_detects_its_loss(self, guard, other):
         with guard.once("invoice:42") as lost:
             hold = lost._lease
             freeze(lost)

@@ -90,7 +90,7 @@ class TestInterruptsAtEveryInstruction:
                 target=strike.call, args=(lambda key=key: body(key),), daemon=True
             )
             struck.start()
-            assert is_over(struck), "the struck caller hangs"
+            assert is_over(struck), "the interrupted caller hangs"
 
             body(key)
 
@@ -221,7 +221,7 @@ class TestInterruptsDuringLedgerCalls:
         apply = guard.ledger.apply
 
         def hold_up(kind: type, *, ring: bool = False) -> threading.Event:
-            go_on = threading.Event()
+            may_continue = threading.Event()
 
             def slowly(ops: Any) -> Any:
                 if isinstance(ops[0], kind):
@@ -229,11 +229,11 @@ class TestInterruptsDuringLedgerCalls:
                     while ring and not HEARD.is_set():
                         os.kill(os.getpid(), signal.SIGALRM)
                         HEARD.wait(0.05)
-                    assert go_on.wait(TIMEOUT)
+                    assert may_continue.wait(TIMEOUT)
                 return apply(ops)
 
             monkeypatch.setattr(guard.ledger, "apply", slowly)
-            return go_on
+            return may_continue
 
         return hold_up
 
@@ -259,9 +259,9 @@ class TestInterruptsDuringLedgerCalls:
     def test_an_interrupted_caller_does_not_wait_forever(self, guard, slow, monkeypatch):
         monkeypatch.setattr("duly.guard.threads._LINGER_SECONDS", 0.05)
         with guard.once("key") as claim:
-            go_on = slow(FinishKey, ring=True)
+            may_continue = slow(FinishKey, ring=True)
             assert rings(lambda: claim.done("paid"))
-            go_on.set()
+            may_continue.set()
 
         with guard.once("key", wait=AT_ONCE) as claim:
             assert claim.result == "paid"
@@ -286,7 +286,7 @@ class TestInterruptsDuringLedgerCalls:
             assert claim.first
 
     def test_a_caller_waits_only_for_its_own_key(self, guard, slow):
-        go_on = slow(FinishKey)
+        may_continue = slow(FinishKey)
 
         def finish(key: str) -> None:
             with guard.once(key) as claim:
@@ -297,7 +297,7 @@ class TestInterruptsDuringLedgerCalls:
             thread.start()
         with guard.once("another") as claim:
             claim.fail()
-        go_on.set()
+        may_continue.set()
 
         assert all(is_over(thread) for thread in waiting)
 

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timing
 @pytest.mark.stores("postgres")
 def test_fifty_bodies_hold_no_database_session_and_their_duplicates_return_immediately(store_url):
-    began, go_on = threading.Barrier(51), threading.Event()
+    began, may_continue = threading.Barrier(51), threading.Event()
     with closing(Guard(store_url, lease=3)) as guard, closing(Guard(store_url, lease=3)) as other:
 
         def body(number: int) -> None:
             with guard.once(f"order:{number}"):
                 began.wait(30)
-                go_on.wait(30)
+                may_continue.wait(30)
 
         other.look("open it")
         with ThreadPoolExecutor(50) as pool:
@@ -47,7 +47,7 @@ def test_fifty_bodies_hold_no_database_session_and_their_duplicates_return_immed
                     " AND state_change < now() - interval '1 second'"
                     " AND datname = current_database()"
                 ).fetchone()
-            go_on.set()
+            may_continue.set()
             for each in running:
                 each.result(30)
 

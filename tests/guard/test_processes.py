@@ -69,7 +69,7 @@ def test_eight_processes_on_one_key_run_the_body_once(callers):
     assert [process.wait(30) for process in processes] == [0] * 8
 
     ((winner, _),) = callers.notes("began")
-    assert [who for who, _ in callers.notes("finished")] == [winner]
+    assert [pid for pid, _ in callers.notes("finished")] == [winner]
     assert [result for _, result in callers.notes("found")] == [str(winner)] * 7
 
 
@@ -82,8 +82,8 @@ def test_a_killed_holder_is_replaced_and_the_body_finishes_once(callers):
 
     assert second.wait(30) == 0
 
-    assert [who for who, _ in callers.notes("began")] == [first.pid, second.pid]
-    assert [who for who, _ in callers.notes("finished")] == [second.pid]
+    assert [pid for pid, _ in callers.notes("began")] == [first.pid, second.pid]
+    assert [pid for pid, _ in callers.notes("finished")] == [second.pid]
 
 
 def test_a_frozen_holder_cannot_finish_once_it_was_replaced(callers):
@@ -99,8 +99,8 @@ def test_a_frozen_holder_cannot_finish_once_it_was_replaced(callers):
 
     fences = [int(fence) for _, fence in callers.notes("began")]
     assert fences == sorted(set(fences))
-    assert [who for who, _ in callers.notes("lost")] == [first.pid]
-    assert [who for who, _ in callers.notes("finished")] == [second.pid]
+    assert [pid for pid, _ in callers.notes("lost")] == [first.pid]
+    assert [pid for pid, _ in callers.notes("finished")] == [second.pid]
     third = callers.start()
     assert third.wait(30) == 0
     assert callers.notes("found") == [(third.pid, str(second.pid))]
