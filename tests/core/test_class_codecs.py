@@ -146,7 +146,7 @@ def test_an_error_contains_its_position_in_an_object():
     assert refusal_of(ship, order).argument == "order.lines[1].article"
 
 
-def test_an_annotation_for_type_checkers_only_affects_only_values_that_need_it():
+def test_an_unresolvable_annotation_affects_only_values_that_need_it():
     def ship(order: "Missing", note: str): ...  # noqa: F821 - that is the point
 
     assert round_trip(ship, 1, "a") == ((), {"order": 1, "note": "a"})

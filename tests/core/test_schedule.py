@@ -80,7 +80,7 @@ def outcomes(found: Plan) -> list[tuple[int, str, str | None]]:
 # -- on time --
 
 
-def test_nothing_happens_before_the_instant():
+def test_a_schedule_does_nothing_before_its_next_instant():
     assert plan(schedule(), MINUTE - 1, FREE) == Plan([], MINUTE, MINUTE)
 
 
