@@ -1,4 +1,4 @@
-"""A call that cannot be kept is a typed error that says why, and writes nothing."""
+"""An invalid call raises a typed error with the reason, and writes nothing."""
 
 import asyncio
 import enum
@@ -10,7 +10,7 @@ from duly import BadArguments, BadOption, Duly, DulyError, PayloadError, RunNotF
 
 
 class Colour(enum.Enum):
-    """Not named by any annotation of the task."""
+    """A class that no annotation of the task mentions."""
 
     RED = 1
 
@@ -32,13 +32,13 @@ def circular() -> list:
 
 @pytest.fixture
 def app(untouched: Duly) -> Duly:
-    """An application whose store is never opened by a call that is refused."""
+    """An application whose store is never opened, because each call is refused."""
     return untouched
 
 
 @pytest.fixture
 def send(app: Duly):
-    """A task to call wrongly."""
+    """A task that is called with invalid arguments."""
 
     @app.task(name="send")
     def send(to, amount=1, *, note=""):
@@ -96,7 +96,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_an_option_of_a_call_that_cannot_be_kept_is_refused(send, case):
+def test_an_invalid_option_of_a_call_is_refused(send, case):
     options, message = OPTIONS[case]
 
     with pytest.raises(BadOption, match=message):
@@ -144,7 +144,7 @@ PAYLOADS = {
 
 
 @pytest.mark.parametrize("case", PAYLOADS)
-def test_a_value_that_cannot_be_stored_is_refused_by_the_arguments_name(send, case):
+def test_the_error_for_a_value_that_cannot_be_stored_names_the_argument(send, case):
     value, message = PAYLOADS[case]
 
     for act in (send.enqueue, send.call, send.using(key="k").enqueue):
@@ -163,7 +163,7 @@ def test_the_largest_value_that_fits_is_accepted(send):
         send.call("x" * (room + 1))
 
 
-def test_one_bad_call_among_many_keeps_all_of_its_batch_out(app, send):
+def test_one_bad_call_prevents_its_whole_batch_from_being_stored(app, send):
     def calls():
         yield send.call(1)
         yield send.call(object())
@@ -172,13 +172,13 @@ def test_one_bad_call_among_many_keeps_all_of_its_batch_out(app, send):
         app.enqueue_many(calls())
 
 
-def test_a_priority_beyond_the_bound_is_refused_and_at_the_bound_kept(send):
+def test_a_priority_at_the_bound_is_accepted(send):
     assert send.using(priority=1_000_000).call(1).op.priority == 1_000_000
     assert send.using(priority=-1_000_000).call(1).op.priority == -1_000_000
 
 
-class TestTextsThatNoDatabaseTakes:
-    """Operators' words and filters reach the database too."""
+class TestTextThatNoDatabaseAccepts:
+    """The reasons, actors and filters of operators also reach the database."""
 
     @pytest.fixture
     def app(self, store_url):
@@ -188,7 +188,9 @@ class TestTextsThatNoDatabaseTakes:
         app.close()
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 1001], ids=["NUL", "lone", "long"])
-    def test_a_reason_that_cannot_be_kept_is_refused_and_nothing_happens(self, app, send, text):
+    def test_an_operator_action_with_an_invalid_reason_is_refused_and_changes_nothing(
+        self, app, send, text
+    ):
         run = send.enqueue(1)
 
         for act in (
@@ -206,7 +208,9 @@ class TestTextsThatNoDatabaseTakes:
         assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "lone surrogate"])
-    def test_an_actor_that_cannot_be_kept_is_refused_and_nothing_happens(self, app, send, text):
+    def test_an_operator_action_with_an_invalid_actor_is_refused_and_changes_nothing(
+        self, app, send, text
+    ):
         run = send.using(key="k").enqueue(1)
 
         for act in (
@@ -221,7 +225,7 @@ class TestTextsThatNoDatabaseTakes:
         assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("run_id", ["", "nonsense", "a\0b", "\ud800", "0" * 36, "é" * 400])
-    def test_an_id_that_is_none_finds_no_run(self, app, send, run_id):
+    def test_an_invalid_id_finds_no_run(self, app, send, run_id):
         send.enqueue(1)
 
         for act in (app.runs.get, app.runs.cancel, app.runs.retry, app.dead.retry):
@@ -229,7 +233,7 @@ class TestTextsThatNoDatabaseTakes:
                 act(run_id)
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "lone surrogate"])
-    def test_a_filter_with_text_that_no_run_can_have_is_typed_or_finds_nothing(
+    def test_a_filter_with_invalid_text_raises_a_typed_error_or_finds_nothing(
         self, app, send, text
     ):
         send.enqueue(1)

@@ -1,4 +1,4 @@
-"""What `@app.task` accepts, and how it words what it refuses."""
+"""The options that `@app.task` accepts, and the errors for invalid options."""
 
 import asyncio
 import functools
@@ -69,7 +69,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_option_that_cannot_be_kept_is_refused_at_definition(app, case):
+def test_an_invalid_option_is_refused_at_definition(app, case):
     options, message = REFUSED[case]
 
     with pytest.raises(BadOption, match=message):
@@ -83,25 +83,25 @@ def test_a_coroutine_function_cannot_run_on_threads(app):
         app.task(executor="thread")(coroutine)
 
 
-def test_a_coroutine_function_cannot_be_transactional_and_is_told_what_can(app):
+def test_a_coroutine_function_cannot_be_transactional(app):
     with pytest.raises(BadOption, match=r"plain def task.*await duly\.astep.*transaction=True"):
         app.task(transaction=True)(coroutine)
 
 
 @pytest.mark.parametrize("function", ["send", 5, None, ...])
-def test_what_is_not_a_function_is_refused(app, function):
+def test_a_value_that_is_not_a_function_is_refused(app, function):
     with pytest.raises(BadOption, match=r"@app\.task"):
         app.task()(function)
 
     assert app.registry.names() == ()
 
 
-def test_a_name_given_by_position_is_refused_with_the_way_to_give_it(app):
+def test_a_name_passed_by_position_is_refused_with_a_hint(app):
     with pytest.raises(BadOption, match=r"@app\.task\(name="):
         app.task("send")
 
 
-def test_hold_may_retry_what_is_named_as_safe(app):
+def test_a_task_with_hold_may_retry_the_errors_in_retry_on(app):
     task = app.task(on_crash="hold", retries=2, retry_on=(ConnectionError,))(plain)
 
     assert task.definition.hold
@@ -128,7 +128,7 @@ def test_the_decorator_works_with_and_without_options(app):
     assert (optioned.name, optioned.definition.queue) == ("other", "mail")
 
 
-def test_two_tasks_of_one_name_are_refused_with_both_places(app):
+def test_the_error_for_two_tasks_with_one_name_shows_both_places(app):
     app.task(name="shop:send")(plain)
 
     with pytest.raises(DuplicateTask, match=r"'shop:send' is defined twice") as caught:
@@ -158,7 +158,7 @@ def test_an_alias_names_the_same_definition(app):
     assert app.registry.definitions() == (task.definition,)
 
 
-def test_an_unknown_name_is_worded_with_what_is_known(app):
+def test_the_error_for_an_unknown_name_lists_the_known_names(app):
     app.task(name="shop:send")(plain)
 
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_a_plain_call_runs_the_plain_function(app):
     assert task(7) == 7
 
 
-def test_a_plain_call_of_a_coroutine_function_gives_its_coroutine(app):
+def test_a_plain_call_of_a_coroutine_function_returns_its_coroutine(app):
     task = app.task(coroutine)
 
     assert asyncio.run(task(7)) == 7
@@ -192,7 +192,7 @@ def test_a_task_looks_like_its_function(app):
 
 
 @pytest.mark.parametrize("name", ["current", "step", "Retry"])
-def test_a_name_of_the_module_that_is_asked_of_the_application_gets_a_hint(name):
+def test_the_error_for_a_module_name_on_the_application_contains_a_hint(name):
     app = Duly("sqlite:///:memory:")
 
     assert not hasattr(app, name)
@@ -200,12 +200,12 @@ def test_a_name_of_the_module_that_is_asked_of_the_application_gets_a_hint(name)
         getattr(app, name)
 
 
-def test_an_attribute_that_nothing_has_gets_the_usual_error():
+def test_an_unknown_attribute_raises_the_usual_error():
     with pytest.raises(AttributeError, match=r"^'Duly' object has no attribute 'curent'$"):
         _ = Duly("sqlite:///:memory:").curent
 
 
-def test_a_property_that_fails_says_why():
+def test_a_property_that_fails_raises_its_own_error():
     class Broken(Duly):
         @property
         def store(self):

@@ -1,4 +1,4 @@
-"""The reason that a run is not running, from what the store knows."""
+"""The reason why a run is not running, according to the store."""
 
 import pytest
 
@@ -122,7 +122,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("run", "facts", "cause", "words"), CASES)
-def test_the_cause_and_the_sentence_say_what_holds_a_run(run, facts, cause, words):
+def test_the_reason_for_a_run_has_the_expected_cause_and_sentence(run, facts, cause, words):
     reason = why(run, SITUATION._replace(**facts))
 
     assert (reason.cause, words in reason.sentence) == (cause, True), reason
