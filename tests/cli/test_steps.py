@@ -15,7 +15,7 @@ from tests.servers.processes import wait_until
 
 @pytest.fixture
 def interrupted(app):
-    """A run whose first attempt was struck in a step that must not begin twice."""
+    """A run whose first attempt was interrupted in a step that must not start twice."""
 
     @app.task(name="charge-order", retries=Retry(1, base=0))
     def charge_order() -> str:
@@ -143,7 +143,7 @@ def test_a_retry_is_refused_until_the_step_is_resolved(app, cli, interrupted):
     assert (bulk.done, bulk.skipped, len(bulk.refused)) == (0, 1, 1)
 
 
-def test_a_run_goes_on_when_the_last_of_its_steps_is_resolved(app, cli):
+def test_a_run_continues_when_its_last_interrupted_step_is_resolved(app, cli):
     @app.task(name="pay-twice")
     async def pay_twice() -> list[str]:
         return await asyncio.gather(
@@ -168,7 +168,7 @@ def test_a_run_goes_on_when_the_last_of_its_steps_is_resolved(app, cli):
     assert "queued again" in second.stdout
 
 
-def test_resolve_says_that_it_is_done(app, cli, interrupted):
+def test_resolve_marks_a_step_as_done(app, cli, interrupted):
     said = cli(
         "runs", "resolve", interrupted.id, "--done", "--result", '"ch_1"', "--reason", "paid"
     )
@@ -179,7 +179,7 @@ def test_resolve_says_that_it_is_done(app, cli, interrupted):
     assert interrupted.refresh().result(timeout=1) == "ch_1"
 
 
-def test_a_run_that_failed_by_a_timeout_in_such_a_step_is_resolved_too(app, cli):
+def test_a_run_that_timed_out_in_such_a_step_can_be_resolved(app, cli):
     @app.task(name="charge-once")
     def charge_once() -> str:
         return duly.step("charge", strike, on_crash="hold")
@@ -198,14 +198,14 @@ def test_a_run_that_failed_by_a_timeout_in_such_a_step_is_resolved_too(app, cli)
     assert run.refresh().result(timeout=1) == "ch_1"
 
 
-def test_why_names_the_step_that_is_to_be_resolved(cli, interrupted):
+def test_why_names_the_step_that_must_be_resolved(cli, interrupted):
     said = cli("why", interrupted.id).stdout
 
     assert "in step 'charge'" in said
     assert f"duly runs resolve {interrupted.id} --done" in said
 
 
-def test_resolve_lets_it_run_again(app, cli, interrupted):
+def test_resolve_can_repeat_a_step(app, cli, interrupted):
     cli("runs", "resolve", interrupted.id, "--rerun")
     app.worker().drain(timeout=20)
 
@@ -215,12 +215,12 @@ def test_resolve_lets_it_run_again(app, cli, interrupted):
 @pytest.mark.parametrize(
     "arguments", [(), ("--rerun", "--result", "1"), ("--done", "--result", "no JSON")]
 )
-def test_what_makes_no_sense_is_a_usage_error(cli, interrupted, arguments):
+def test_contradictory_options_of_resolve_are_a_usage_error(cli, interrupted, arguments):
     assert cli("runs", "resolve", interrupted.id, *arguments).exit_code == 2
     assert interrupted.refresh().state == "interrupted"
 
 
-def test_a_run_that_waits_for_nobody_is_refused(app, cli):
+def test_resolve_refuses_a_run_that_is_not_interrupted(app, cli):
     @app.task(name="other")
     def other() -> None: ...
 

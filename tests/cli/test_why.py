@@ -1,4 +1,4 @@
-"""`duly why`: the reason that a run is not running, as the command line says it."""
+"""`duly why`: the reason why a run is not running, as the command prints it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ HURRY = 30
 
 @pytest.fixture
 def held(app: Duly, url: str) -> Iterator[Callable[..., list[str]]]:
-    """Enqueues runs of a task of a limited kind, of which only the first can begin."""
+    """Enqueues runs of a task with a full limit: only the first run can start."""
     begun, end = threading.Event(), threading.Event()
-    # A store of its own: commands close the application's.
+    # The worker has its own store, because commands close the application's.
     other = Duly(url)
     workers = []
 
@@ -40,7 +40,7 @@ def held(app: Duly, url: str) -> Iterator[Callable[..., list[str]]]:
     other.close()
 
 
-def test_why_says_the_reason_in_one_sentence(cli, run_of):
+def test_why_prints_the_reason_in_one_sentence(cli, run_of):
     run = run_of("add", 1, delay=3600)
 
     said = cli("why", run.id)
@@ -52,7 +52,7 @@ def test_why_says_the_reason_in_one_sentence(cli, run_of):
     assert cli("why", run.id, "-q").stdout == "later\n"
 
 
-def test_why_of_a_run_that_has_ended_says_how(cli, run_of, drain):
+def test_why_prints_the_outcome_of_a_run_that_has_ended(cli, run_of, drain):
     run = run_of("add", 1)
     drain()
 
@@ -65,7 +65,7 @@ def test_why_of_an_unknown_run_is_not_found(app, cli):
     assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
 
 
-def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_application(
+def test_why_names_a_full_limit_of_a_task_and_its_holders_without_the_application(
     cli, held, monkeypatch
 ):
     monkeypatch.delenv("DULY_APP")
@@ -79,7 +79,7 @@ def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_applicati
     assert cli("why", second, "-q").stdout == "limit\n"
 
 
-def test_why_names_a_full_limit_of_a_queue_and_who_holds_it(cli, held):
+def test_why_names_a_full_limit_of_a_queue_and_its_holders(cli, held):
     first, second = held(1)
 
     said = cli("why", second).stdout

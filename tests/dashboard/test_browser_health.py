@@ -1,4 +1,4 @@
-"""What waits for a person, in a real browser: the overview does not call that well."""
+"""Runs that need a person, in a real browser: the overview reports them as a problem."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def age_history(store_url, days):
-    """Let all that ended have ended long ago; the charts of the last day do not show it."""
+    """Backdate all finished runs. The charts of the last day do not show them."""
     passed = days * 86_400
     back = f"{passed}000000" if store_url.startswith("sqlite") else f"interval '{passed} s'"
     with opened_tables(store_url) as tables:
@@ -34,9 +34,7 @@ def health_of(visit):
     return visit.page.get_by_role("region", name="Health")
 
 
-def test_old_dead_letters_are_not_well_and_are_counted_on_every_page(
-    shop, store_url, serve, browser
-):
+def test_old_dead_letters_are_reported_and_counted_on_every_page(shop, store_url, serve, browser):
     shop.app.enqueue_many(shop.charge.call(number) for number in range(20))
     shop.app.worker().drain()
     age_history(store_url, days=20)
@@ -133,7 +131,9 @@ def test_no_surface_counts_a_worker_that_was_killed(shop, store_url, serve, brow
         page = visit.go("/workers")
         card = page.get_by_role("region").filter(has_text=f"pid {worker.pid}")
         card.get_by_text("silent").wait_for()
-        assert metric(shop, "duly_workers") == {("all",): 0}, "not absent, so that alerts fire"
+        assert metric(shop, "duly_workers") == {("all",): 0}, (
+            "the series exists, because alerts need it"
+        )
         assert visit.wrong == []
 
 
