@@ -66,7 +66,7 @@ class Duly:
         self._tracing = tracing
         self.registry = Registry()
         self.bus = EventBus()
-        self.bus.subscribe(log_event, successes=logger.isEnabledFor(logging.DEBUG))
+        self.bus.subscribe(log_event, successes=partial(logger.isEnabledFor, logging.INFO))
         self.runs = Runs(self)
         self.dead = DeadRuns(self)
         self.bulk = BulkActions(self)
@@ -132,7 +132,7 @@ class Duly:
         known = define.__kwdefaults__ or {}
         unknown = sorted(options.keys() - known.keys())
         if unknown:
-            message = f"there is no option {unknown[0]!r}; there are {', '.join(known)}"
+            message = f"there is no option {unknown[0]!r}; the options are {', '.join(known)}"
             raise BadOption(message)
         definition = replace(define(function, **options), tracing=self._tracing)
         self.registry.add(definition)
@@ -218,9 +218,9 @@ class Duly:
         """The open store. Each process opens its own, including forked processes."""
         if TEST_URLS and self._url not in TEST_URLS:
             raise StoreRefused(
-                "this application is not under the harness of the test that runs, so it cannot "
-                "use its store, which may be a real one: name it as duly_app in pytest.ini or by "
-                "@pytest.mark.duly(app=…), or put it on a Harness of its own"
+                "this application does not belong to the harness of the running test, so it cannot "
+                "use its store, which may be a real one: name it as duly_app in pytest.ini or with "
+                "@pytest.mark.duly(app=…), or give it its own Harness"
             )
         return self._store.get()
 

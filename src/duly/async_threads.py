@@ -51,7 +51,7 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
         with suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(settle, news)
 
-    threading.Thread(target=work, name="duly-apart", daemon=True).start()
+    threading.Thread(target=work, name="duly-async-thread", daemon=True).start()
     try:
         return await asyncio.shield(answer)
     except BaseException:
@@ -59,5 +59,7 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
             abandoned = True
             left = tuple(done)
         if left:
-            threading.Thread(target=take_back, args=left, name="duly-apart", daemon=True).start()
+            threading.Thread(
+                target=take_back, args=left, name="duly-async-thread", daemon=True
+            ).start()
         raise

@@ -46,8 +46,8 @@ def check_resend_policy(stale: float, most: int | None) -> ResendPolicy:
         raise BadOption(f"stale must be from 1 second to {DELAY_SECONDS}, not {stale!r}")
     if most is not None and (type(most) is not int or most < 2):  # noqa: PLR2004 - named in the message
         raise BadOption(
-            f"most must be a whole number from 2 on, since the first message may be lost, or None "
-            f"for without end, not {most!r}"
+            "most must be a whole number of at least 2, since the first message may be lost, or "
+            f"None for no limit, not {most!r}"
         )
     return ResendPolicy(stale, most)
 

@@ -84,7 +84,7 @@ async def aexecute_dialogue(
     if not adapter.is_async:
         raise BadOption(
             f"{_named(connection)} blocks the event loop: call enqueue(…) or send_event(…), in a "
-            f"thread if need be"
+            "thread if necessary"
         )
     execute: Callable[[Any, ExternalStatement], Awaitable[Row]] = adapter.execute
     hooks = _hooks_of(adapter, connection) if wake is not None else None
@@ -121,8 +121,8 @@ def _check(adapter: _ConnectionAdapter, connection: object, statement: ExternalS
     dialect = adapter.dialect(connection)
     if dialect != statement.dialect:
         raise BadOption(
-            f"{_named(connection)} is a connection to {dialect}, and runs are kept in "
-            f"{statement.dialect}: only a connection to the same database can carry them"
+            f"{_named(connection)} is a connection to {dialect}, but runs are stored in "
+            f"{statement.dialect}: use a connection to the same database"
         )
 
 

@@ -189,8 +189,8 @@ class RunContext:
         self.steps()
         if name in self._used:
             raise BadOption(
-                f"this run has come to a step named {name!r} before: every step needs a name of "
-                f"its own, such as {name}-2"
+                f"this run has already used the step name {name!r}: give every step its own name, "
+                f"such as {name}-2"
             )
         self._used.add(name)
         return name
@@ -265,8 +265,8 @@ class RunContext:
         sections = self._port.task_transactions
         if sections is not None and sections.is_open(self._claim):
             raise BadOption(
-                f"{what} cannot be a part of this run's transaction, which is open: do it before "
-                f"the transaction is opened, that is before the connection is first used"
+                f"{what} cannot be part of this run's open transaction: move it before the first "
+                "use of the connection, which opens the transaction"
             )
 
     def abandon_transaction(self, error: BaseException) -> BaseException:
@@ -290,7 +290,7 @@ class RunContext:
     def progress(self, fraction: float | None = None, text: str | None = None) -> None:
         """Report the progress of this attempt, from 0 to 1. It is shown within a second."""
         if fraction is not None and not 0.0 <= fraction <= 1.0:
-            message = f"progress is a fraction from 0 to 1, not {fraction!r}"
+            message = f"progress must be a fraction from 0 to 1, not {fraction!r}"
             raise BadOption(message)
         share = None if fraction is None else float(fraction)  # It may be any kind of number.
         self._port.progress(self._claim, share, text)
@@ -309,7 +309,7 @@ def current() -> RunContext:
     """Return the context of the run whose body is calling."""
     found = _current.get()
     if found is None:
-        message = "there is no current run: duly.current() works inside a task that a worker runs"
+        message = "there is no current run: call duly.current() inside a task that a worker runs"
         raise NoCurrentRun(message)
     return found
 

@@ -28,7 +28,7 @@ def check_password(name: str, password: str) -> None:
     if len(password) < PASSWORD_LENGTH or len(set(password)) < PASSWORD_CHARACTERS:
         # The password itself is not shown.
         raise BadOption(
-            f"the password of {name!r} is too easy to guess: give at least {PASSWORD_LENGTH} "
+            f"the password of {name!r} is too easy to guess: use at least {PASSWORD_LENGTH} "
             f"characters, {PASSWORD_CHARACTERS} of them different"
         )
 

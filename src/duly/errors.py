@@ -51,15 +51,12 @@ class PayloadError(DulyError, TypeError):
 
 
 class StepNotKept(PayloadError):
-    """The result of a step cannot be stored.
-
-    Unless a transaction undid the step, it was executed.
-    """
+    """The result of a step cannot be stored. The step was executed, unless it was undone."""
 
     def __init__(self, step: str, error: PayloadError, *, is_undone: bool = False) -> None:
-        done = "what it wrote is undone, and it" if is_undone else "the step was carried out, so it"
-        problem = f"{error}; {done} is not tried again by itself"
-        super().__init__(f"what step {step!r} returned", problem)
+        done = "was rolled back" if is_undone else "was executed"
+        problem = f"{error}; the step {done} and is not retried automatically"
+        super().__init__(f"the result of step {step!r}", problem)
         self.step = step
 
 
@@ -94,10 +91,10 @@ class TaskNotRegistered(DulyError):
     """A run or a command names a task that this process does not know."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"; it knows {', '.join(known)}" if known else ""
+        hint = f"; known tasks: {', '.join(known)}" if known else ""
         super().__init__(
-            f"task {name!r} is unknown here{hint}; import the module that defines it, "
-            f"or carry a rename with @app.task(aliases=(…,))"
+            f"task {name!r} is unknown here{hint}; import the module that defines it, or keep the "
+            "old name of a renamed task with @app.task(aliases=(…,))"
         )
         self.name = name
 
@@ -107,7 +104,8 @@ class KeyConflict(DulyError):
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
         """Describe the owner of the key: a run, or else a call that the guard has recorded."""
-        whose, reset = "a call with other arguments", "guard.reset(key) if that no longer counts"
+        whose = "a call with other arguments"
+        reset = "call guard.reset(key) if that call no longer counts"
         if run_id is not None:
             whose = f"run {run_id}, which has other arguments"
             reset = "app.reset_key(task, key) if the old run no longer counts"
@@ -121,9 +119,9 @@ class QueueFull(DulyError):
 
     def __init__(self, queue: str, max_size: int) -> None:
         super().__init__(
-            f"queue {queue!r} may hold {max_size:,} runs that wait, and this call would be one too "
-            f"many; try again later, start more workers, or raise it: duly queues limit {queue} "
-            f"--max-size"
+            f"queue {queue!r} is full: it may hold {max_size:,} waiting runs, and this call would "
+            "exceed that; try again later, start more workers, or raise the limit: duly queues "
+            f"limit {queue} --max-size"
         )
         self.queue = queue
         self.max_size = max_size
@@ -142,8 +140,7 @@ class LetterNotFound(DulyError, LookupError):
 
     def __init__(self, letter_id: str) -> None:
         super().__init__(
-            f"there is no dead letter {letter_id!r}; it may have been forgotten after its time, "
-            f"or the id is wrong"
+            f"there is no dead letter {letter_id!r}; it may have expired, or the id is wrong"
         )
         self.letter_id = letter_id
 
@@ -152,7 +149,7 @@ class ScheduleNotFound(DulyError, LookupError):
     """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        why = "`duly schedules list` names all, and those of code appear when a worker has started"
+        why = "see `duly schedules list`; schedules in code appear after a worker has started"
         super().__init__(f"there is no schedule {name!r}; {why}")
         self.name = name
 
@@ -162,8 +159,8 @@ class ScheduleEnded(DulyError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"schedule {name!r} has ended, so there is nothing to pause or resume; give it a new "
-            f"time to have it fire again"
+            f"schedule {name!r} has ended, so it cannot be paused or resumed; give it a new time "
+            "to make it fire again"
         )
         self.name = name
 
@@ -173,8 +170,8 @@ class ScheduleExists(DulyError):
 
     def __init__(self, name: str, asked: str, known: str) -> None:
         super().__init__(
-            f"schedule {name!r} is asked for {asked} and is there already, defined {known}; "
-            f"give one of them another name"
+            f"schedule {name!r} cannot be defined {asked}: it is already defined {known}; give one "
+            "of them another name"
         )
         self.name = name
 
@@ -183,9 +180,9 @@ class LockBusy(DulyError):
     """Another caller holds the lock."""
 
     def __init__(self, name: str, holder: str, left: float | None) -> None:
-        hint = f"it is free in {left or 0:.1f} s unless it is renewed; wait for it with timeout=…"
+        hint = f"it expires in {left or 0:.1f} s unless it is renewed; pass timeout=… to wait"
         if left is None:
-            hint = "leave it before you enter it again"
+            hint = "release it before you acquire it again"
         super().__init__(f"lock {name!r} is held by {holder}; {hint}")
         self.name = name
         self.holder = holder
@@ -196,8 +193,8 @@ class LockLost(DulyError):
 
     def __init__(self, name: str, fence: int) -> None:
         super().__init__(
-            f"lock {name!r} (fence {fence}) was lost: it could not be renewed in time; what it "
-            f"protects may be in other hands"
+            f"lock {name!r} (fence {fence}) was lost: it could not be renewed in time, and another "
+            "process may hold it now"
         )
         self.name = name
         self.fence = fence
@@ -219,7 +216,7 @@ class RunNotInterrupted(DulyError):
     """The run has no interrupted step, or has not ended, so no step can be resolved."""
 
     def __init__(self, run_id: str, state: str) -> None:
-        super().__init__(f"run {run_id} is {state}, and in no step that must not begin twice")
+        super().__init__(f"run {run_id} is {state} and has no interrupted step to resolve")
         self.run_id = run_id
         self.state = state
 
@@ -230,9 +227,9 @@ class StepNotResolved(DulyError):
     def __init__(self, run_id: str, steps: tuple[str, ...]) -> None:
         words = ("step " if len(steps) == 1 else "steps ") + ", ".join(map(repr, steps))
         super().__init__(
-            f"run {run_id} ended in {words}, which must not begin twice: a retry would stop "
-            f"there again; find out whether it had its effect, then say so with "
-            f"`duly runs resolve {run_id} --done` or `--rerun`"
+            f"run {run_id} was interrupted in {words}, which must not start twice, so a retry "
+            "would stop there again; find out whether the step had its effect, then record the "
+            f"answer with `duly runs resolve {run_id} --done` or `--rerun`"
         )
         self.run_id = run_id
         self.steps = steps
@@ -253,8 +250,8 @@ class RunInterrupted(DulyError):
 
     def __init__(self, run_id: str, cause: str | None) -> None:
         super().__init__(
-            f"run {run_id} was interrupted ({cause}) and may have had its effect; "
-            f"find out, then retry it or discard it (duly dead list)"
+            f"run {run_id} was interrupted ({cause}) and may have had its effect; find out, then "
+            "retry or discard it (duly dead list)"
         )
         self.run_id = run_id
         self.cause = cause
@@ -274,8 +271,8 @@ class Busy(DulyError):
 
     def __init__(self, key: str, holder: str, left: float) -> None:
         super().__init__(
-            f"key {key!r} is in the hands of {holder} for another {left:.1f} s unless that is "
-            f"renewed; try again then, or wait for its result with wait=…"
+            f"key {key!r} is held by {holder} (lease expires in {left:.1f} s). Retry later, or "
+            "pass wait=… to wait for its result."
         )
         self.key = key
         self.holder = holder
@@ -288,8 +285,8 @@ class ClaimLost(DulyError):
 
     def __init__(self, what: str, claim_number: int) -> None:
         super().__init__(
-            f"claim {claim_number} of {what} is lost: its lease ran out and it was taken over; "
-            f"nothing more can be written for it"
+            f"claim {claim_number} of {what} is lost: its lease expired and another process took "
+            "it over; nothing more can be written for it"
         )
         self.claim_number = claim_number
 
@@ -343,8 +340,8 @@ class ReadTooSlow(StoreBusy):
 
     def __init__(self) -> None:
         super().__init__(
-            "the database took too long to answer; ask for less, such as a shorter time or a "
-            "narrower filter, or look at what else keeps it busy"
+            "the database took too long to answer; narrow the request with a shorter time range or "
+            "more filters, or check what else keeps the database busy"
         )
 
 

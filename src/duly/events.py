@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from duly.core.record import Claim
+from duly.core.record import Claim, ScheduleRecord
 from duly.core.verdict import Verdict
 
 
@@ -22,6 +22,8 @@ class AttemptEnded(NamedTuple):
     error: str | None
     traceback: str | None = None
     """The traceback of the body's exception, with secrets masked."""
+    waited: int | None = None
+    """Microseconds from when the run was due until the attempt began. None if it did not begin."""
 
 
 class ResultDropped(NamedTuple):
@@ -36,6 +38,45 @@ class WorkerStarted(NamedTuple):
 
     worker_id: str
     store: str
+
+
+class SupervisorReady(NamedTuple):
+    """The first worker process of a supervisor is registered and claims runs."""
+
+    app: str
+    tasks: tuple[str, ...]
+    """Those that the worker process has registered."""
+    queues: str
+    schedules: tuple[ScheduleRecord, ...]
+    """Active schedules, the one that fires next first."""
+    now: int
+    """The time of the store when the schedules were read."""
+    processes: int
+    concurrency: int
+    async_limit: int
+
+
+class SupervisorStopping(NamedTuple):
+    """A supervisor ends: it has told its worker processes to, or none is left."""
+
+    reason: str
+    running: int
+    """How many tasks have begun and not ended."""
+    grace: float
+    """For how many seconds they may go on."""
+
+
+class WorkerStopping(NamedTuple):
+    """A worker claims nothing more and waits for the tasks that run."""
+
+    worker_id: str
+    running: tuple[tuple[str, str], ...]
+    """Of each run its task and its id."""
+    grace: float
+
+
+STOPPED = "stopped"
+STOPPED_BY_SECOND_SIGNAL = "stopped at once, by a second signal"
 
 
 class WorkerEnded(NamedTuple):
@@ -110,13 +151,20 @@ class RunsUndelivered(NamedTuple):
     run_ids: tuple[str, ...]
 
 
-Event = (
-    AttemptEnded
-    | ResultDropped
-    | WorkerStarted
+WorkerEvent = (
+    WorkerStarted
+    | SupervisorReady
+    | SupervisorStopping
+    | WorkerStopping
     | WorkerEnded
     | WorkerGaveUp
     | WorkerStalled
+)
+
+Event = (
+    AttemptEnded
+    | ResultDropped
+    | WorkerEvent
     | StoreFailed
     | StoreRecovered
     | EngineFailed
@@ -134,13 +182,22 @@ class EventBus:
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
-        self.wants_successes = False
-        """True if a subscriber wants an event for every success. There are many."""
+        self._wants_successes: tuple[Callable[[], bool], ...] = ()
 
-    def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
-        """Call `subscriber` with every later event, optionally without plain successes."""
+    @property
+    def wants_successes(self) -> bool:
+        """True if a subscriber wants an event for every success. There are many."""
+        return any(wants() for wants in self._wants_successes)
+
+    def subscribe(
+        self, subscriber: Subscriber, *, successes: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Call `subscriber` with every later event.
+
+        While `successes` returns False, events of plain successes may be left out.
+        """
         self._subscribers = (*self._subscribers, subscriber)
-        self.wants_successes = self.wants_successes or successes
+        self._wants_successes = (*self._wants_successes, successes)
 
     def replace(self, subscriber: Subscriber, other: Subscriber) -> None:
         """Replace a subscriber by another one."""

@@ -50,12 +50,12 @@ def _distrusted(part: str, folder: str) -> str | None:
             else f", or, if you trust that user, run `chmod o-w {folder}`"
         )
         return (
-            f"{part} belongs to user {found.st_uid}, who may have planted it: every user may "
-            f"create files in {folder}. Keep the database in a folder of its own{or_close}"
+            f"{part} belongs to user {found.st_uid}, who may have planted it: every user can "
+            f"create files in {folder}. Keep the database in its own folder{or_close}"
         )
     if is_open_to_all(found) and not stat.S_ISDIR(found.st_mode):
         return (
-            f"every user may write {part}, in a folder where every user may create files: run "
+            f"every user can write to {part}, in a folder where every user can create files: run "
             f"`chmod o-w {part}`"
         )
     return None

@@ -38,8 +38,8 @@ class HeartbeatThread:
         # Three times 0.2 is more than 0.6 in binary.
         if beat * 3 > lease * (1 + 1e-9) or margin * 2 > lease:
             message = (
-                f"the lease ({lease} s) must be at least three beats ({beat} s each) long, "
-                f"or one late beat would lose it"
+                f"the lease ({lease} s) must be at least three times the heartbeat interval "
+                f"({beat} s); otherwise one late heartbeat would lose it"
             )
             raise BadOption(message)
         self._writer = pulse
@@ -62,7 +62,7 @@ class HeartbeatThread:
         self._due = threading.Event()
         self._ended = False
         self._first_pause = 0.0
-        self._thread = threading.Thread(target=self._run, name="duly-keepalive", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
 
     def start(self, *, after: float = 0.0) -> None:
         """Start the thread. The first heartbeat is sent after `after` seconds."""

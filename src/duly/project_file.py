@@ -78,7 +78,7 @@ def _read(file: str, *, is_named: bool) -> tuple[str, set[int], bool]:
         with open(file, encoding="utf-8", opener=_open_at_once) as opened:
             found = os.fstat(opened.fileno())
             if not is_named and not stat.S_ISREG(found.st_mode):
-                raise BadOption(f"{file} cannot be read: it is no regular file")
+                raise BadOption(f"{file} cannot be read: it is not a regular file")
             owners = {found.st_uid, os.lstat(file).st_uid}
             return opened.read(), owners, is_open_to_all(found)
     except (OSError, UnicodeDecodeError) as error:
@@ -93,9 +93,9 @@ def _open_at_once(path: str, flags: int) -> int:
 def _refuse_strangers(file: str, owners: set[int], *, is_open: bool) -> None:
     strangers = [owner for owner in owners if not is_trusted_owner(owner)]
     if strangers:
-        reason = f"{file} has settings of duly and belongs to user {strangers[0]}, who could "
+        reason = f"{file} has duly settings and belongs to user {strangers[0]}, who could "
     elif is_open:
-        reason = f"{file} has settings of duly and every user may write {file}: they could "
+        reason = f"{file} has duly settings and every user can write to {file}: another user could "
     else:
         return
     raise BadOption(

@@ -107,7 +107,7 @@ class Definition:
         key = self._limit_key(self.limit_key, args, kwargs)
         if not isinstance(key, str) or len(key.encode()) > KEY_BYTES:
             # The key is not shown, because it may be a secret of the call.
-            raise BadOption(f"limit_key must return a text of up to {KEY_BYTES} bytes")
+            raise BadOption(f"limit_key must return a string of up to {KEY_BYTES} bytes")
         return limited_lane(self.slot, self.name, key)
 
     def _limit_key(
@@ -121,8 +121,8 @@ class Definition:
             return tell(*call.args, **call.kwargs)
         except TypeError as error:
             message = (
-                f"limit_key of task {self.name!r} cannot be called with the arguments of a call in "
-                f"their order: {error}; write it as lambda tenant, *_, **__: tenant"
+                f"limit_key of task {self.name!r} cannot be called with the positional arguments "
+                f"of a call: {error}; write it as lambda tenant, *_, **__: tenant"
             )
             raise BadOption(message) from error
 
@@ -296,9 +296,9 @@ def task_name(function: Callable[..., Any], *, nested: bool = False) -> str:
     """
     if is_local(function) and not (nested and "<lambda>" not in function.__qualname__):
         raise BadOption(
-            f"{function.__qualname__}() is a lambda or inside another function, so it has no name "
-            f"of its own and a second one could take its place: pass name=…, or define it at "
-            f"module level (if a decorator made it, use functools.wraps in the decorator)"
+            f"{function.__qualname__}() is a lambda or a nested function, so its name is not "
+            "unique and another task could replace it: pass name=…, or define it at module level "
+            "(if a decorator created it, use functools.wraps in the decorator)"
         )
     return f"{_task_module(function)}:{function.__qualname__}"
 

@@ -158,7 +158,7 @@ class Run(Generic[R]):
         it.
         """
         if from_step is not None and from_step not in {step.name for step in self.steps()}:
-            raise BadOption(f"run {self.id} has no step {from_step!r} on record to begin from")
+            raise BadOption(f"run {self.id} has no recorded step {from_step!r} to start from")
         op = self._retry_op(actor, reason, arguments)._replace(
             fresh_effects=fresh_effects, from_step=from_step
         )
@@ -186,8 +186,8 @@ class Run(Generic[R]):
         names = outermost_steps(begun)
         if (step is None and len(names) > 1) or (step is not None and step not in begun):
             raise BadOption(
-                f"run {self.id} was interrupted in the steps {', '.join(names)}: say which one "
-                f"this is about"
+                f"run {self.id} was interrupted in the steps {', '.join(names)}: name the step to "
+                "resolve"
             )
         definition = self._app.registry.find(self.record.task)
         text = None if result is None else encode_value(result)
@@ -200,7 +200,9 @@ class Run(Generic[R]):
         if not redriven.unresolved:
             return self._check_retried(redriven)
         if not resolved:
-            raise BadOption(f"somebody else has resolved step {said.step!r} of run {self.id}")
+            raise BadOption(
+                f"another operator has already resolved step {said.step!r} of run {self.id}"
+            )
         return self.refresh()
 
     def _retry_op(
@@ -273,7 +275,7 @@ class Run(Generic[R]):
         return result
 
     def __repr__(self) -> str:
-        state = self._record.state if self._record else "not looked at"
+        state = self._record.state if self._record else "state not read yet"
         return f"<run {self.id} {state}>"
 
 

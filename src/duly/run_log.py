@@ -49,7 +49,7 @@ class RunLogger:
         if number < LOG_LINES_PER_ATTEMPT:
             self._sink.log(claim, logging.getLevelName(level).lower(), text)
         elif number == LOG_LINES_PER_ATTEMPT:
-            left_out = f"more than {number} lines: the rest is left out"
+            left_out = f"more than {number} lines: the rest is omitted"
             self._sink.log(claim, "warning", left_out)
         about = {
             "run_id": claim.run_id,

@@ -88,7 +88,9 @@ class WorkerSettings:
         if self.max_tasks is not None:
             check_count("max_tasks", self.max_tasks)
         if self.queues and self.exclude_queues:
-            raise BadOption("give queues or exclude_queues, not both: queues names all it serves")
+            raise BadOption(
+                "set queues or exclude_queues, not both: queues already lists every queue to serve"
+            )
         if self.version is not None:
             check_key(self.version, "version")
         for name in ("lease", "beat", "grace", "recheck", "stalled_after"):
@@ -98,11 +100,11 @@ class WorkerSettings:
         # Three times 0.2 is more than 0.6 in binary.
         if self.beat <= 0 or self.beat * 3 > self.lease * (1 + 1e-9):
             message = (
-                f"the lease ({self.lease} s) must be at least three beats ({self.beat} s each)"
+                f"the lease ({self.lease} s) must be at least three times the beat ({self.beat} s)"
             )
             raise BadOption(message)
         if self.grace < 0:
-            message = f"the grace must not be negative, not {self.grace}"
+            message = f"the grace period must be 0 or more seconds, not {self.grace}"
             raise BadOption(message)
 
     @property
@@ -158,7 +160,9 @@ def parse_users(text: str | None) -> dict[str, str]:
     pairs = dict(pair.partition(":")[::2] for pair in (text or "").split(",") if text)
     if not all(name and word for name, word in pairs.items()):
         # The text is not shown, because it contains passwords.
-        raise BadOption("dashboard_users (DULY_DASHBOARD_USERS) reads name:password,name:password")
+        raise BadOption(
+            "dashboard_users (DULY_DASHBOARD_USERS) must have the form name:password,name:password"
+        )
     return pairs
 
 
@@ -170,7 +174,7 @@ def parse_proxies(text: str | None) -> tuple[str, ...]:
             ipaddress.ip_network(proxy)
         except ValueError as error:
             raise BadOption(
-                f"forwarded_allow_ips has addresses and networks of proxies, such as "
+                "forwarded_allow_ips must list addresses and networks of proxies, such as "
                 f"127.0.0.1,10.0.0.0/8: {error}"
             ) from None
     return proxies
@@ -352,14 +356,14 @@ def _unknown(name: str, origin: str) -> BadOption:
     said = origin if is_variable else f"{name!r} ({origin})"
     meant = nearest(name, _READERS)
     if meant is None:
-        return BadOption(f"there is no setting {said}; there are {', '.join(_READERS)}")
+        return BadOption(f"there is no setting {said}; the settings are {', '.join(_READERS)}")
     shown = PREFIX + meant.upper() if is_variable else repr(meant)
     return BadOption(f"there is no setting {said}; did you mean {shown}?")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("it must be a text")
+        raise TypeError("it must be a string")
     return value
 
 

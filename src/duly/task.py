@@ -97,13 +97,13 @@ class Task(Generic[P, R]):
         definition = self.definition
         if unknown:
             known = ", ".join(Task.using.__kwdefaults__ or ())
-            message = f"there is no option {next(iter(unknown))!r}; there are {known}"
+            message = f"there is no option {next(iter(unknown))!r}; the options are {known}"
             raise BadOption(message)
         if delay is not None and at is not None:
-            message = "a call has either delay= or at=, not both"
+            message = "pass delay= or at=, not both"
             raise BadOption(message)
         if not wake and connection is None:
-            raise BadOption("wake=False is for calls on a connection of your own: connection=…")
+            raise BadOption("wake=False works only on your own connection: pass connection=…")
         return BoundTask(
             self._app,
             definition,
@@ -172,7 +172,7 @@ class BoundTask(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Check and encode a call for `app.enqueue_many`."""
         if self._connection is not None:
-            raise BadOption("enqueue_many has transactions of its own: call enqueue(…) on each")
+            raise BadOption("enqueue_many uses its own transactions: call enqueue(…) on each")
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
@@ -364,8 +364,8 @@ def instant(what: str, value: datetime) -> int:
         raise BadOption(message)
     if value.tzinfo is None or value.utcoffset() is None:
         message = (
-            f"{what}={value.isoformat()} has no time zone, so it names no instant; "
-            f"use an aware datetime, e.g. datetime.now(timezone.utc) + timedelta(hours=1)"
+            f"{what}={value.isoformat()} has no time zone, so it is ambiguous; use an aware "
+            "datetime, e.g. datetime.now(timezone.utc) + timedelta(hours=1)"
         )
         raise BadOption(message)
     return microseconds_of(value)

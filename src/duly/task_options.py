@@ -45,7 +45,10 @@ def define(
 ) -> Definition:
     """Check the options of a task and return its definition."""
     if not inspect.isroutine(function):
-        message = f"@app.task makes a function a task, not {function!r}; @app.task(name=…) names it"
+        message = (
+            f"@app.task must decorate a function, not {function!r}; use @app.task(name=…) to set "
+            "the name"
+        )
         raise BadOption(message)
     is_async = inspect.iscoroutinefunction(function)
     if on_crash not in {"rerun", "hold"}:
@@ -92,8 +95,8 @@ def _retry(retries: int | Retry, *, is_bare_hold: bool) -> Retry:
     retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
     if is_bare_hold and retry.limit:
         message = (
-            'on_crash="hold" means at most once, so retries need retry_on=(…) naming the '
-            "exceptions after which trying again is safe"
+            'on_crash="hold" means at most once, so retries need retry_on=(…) with the exceptions '
+            "after which a retry is safe"
         )
         raise BadOption(message)
     return retry
@@ -119,9 +122,9 @@ def _limit(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise BadOption(f"limit must be a whole number of at least 1, not {limit!r}")
     if limit is None and limit_key is not None:
-        raise BadOption("limit_key says what limit=… counts by; give limit too")
+        raise BadOption("limit_key selects what limit=… counts; pass limit too")
     if limit is not None and carrier is not None:
-        raise BadOption("a task that another engine carries has no limit: that engine runs it")
+        raise BadOption("a task that another engine runs cannot have a limit: that engine runs it")
     return limit
 
 
@@ -138,7 +141,7 @@ def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any,
 def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:
     """Return names. A single text would be read as its letters."""
     if not isinstance(given, tuple | list):
-        message = f"{what} must be a tuple of texts, such as ({given!r},), not {given!r}"
+        message = f"{what} must be a tuple of strings, such as ({given!r},), not {given!r}"
         raise BadOption(message)
     return tuple(given)
 
@@ -154,8 +157,8 @@ def _executor(asked: str | None, *, transaction: bool, is_async: bool) -> str:
         raise BadOption(message)
     if transaction and found != "thread":
         message = (
-            "transaction=True needs a plain def task, which runs on a thread; in an async def task "
-            "let a plain function write: `await duly.astep(name, function, transaction=True)`"
+            "transaction=True needs a plain def task, which runs on a thread; in an async def "
+            "task, write in a plain function: `await duly.astep(name, function, transaction=True)`"
         )
         raise BadOption(message)
     return found

@@ -47,8 +47,8 @@ def duly_worker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Har
         _refuse('@pytest.mark.duly takes app= and store="sqlite" or "postgres"')
     if kind == "postgres" and not os.environ.get(POSTGRES):
         _refuse(
-            f"{POSTGRES} names no server: set it to the address of a PostgreSQL on which databases "
-            f"may be created, such as postgresql://postgres@localhost/postgres"
+            f"{POSTGRES} names no server: set it to the address of a PostgreSQL server that allows "
+            "creating databases, such as postgresql://postgres@localhost/postgres"
         )
     app = _application(named)
     store: FreshStore = SqliteTestStore(tmp_path)
@@ -79,8 +79,8 @@ def _application(reference: str) -> "Duly":
         # An application made here would have none of the project's tasks. The project's own
         # application would enqueue into the project's database.
         _refuse(
-            "duly_app names no application: write duly_app = module:attribute into pytest.ini, "
-            'app = "module:attribute" into [tool.duly], or @pytest.mark.duly(app=…) at the test'
+            "duly_app is not set: write duly_app = module:attribute in pytest.ini, app = "
+            '"module:attribute" in [tool.duly], or use @pytest.mark.duly(app=…) on the test'
         )
     found: Duly = load(named)
     return found

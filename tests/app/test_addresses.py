@@ -1,4 +1,4 @@
-"""Passwords in the addresses of databases: no message, repr or traceback shows them."""
+"""No message, repr or traceback shows the password in the address of a database."""
 
 import traceback
 
@@ -34,12 +34,12 @@ MALFORMED = (
 
 
 def everything_said(error: BaseException) -> str:
-    """Return all that a log of this error would hold."""
+    """Return everything a log of this error would contain."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
 @pytest.mark.parametrize("url", MALFORMED)
-def test_an_address_that_cannot_be_opened_is_told_without_its_password(url):
+def test_the_error_for_an_address_that_cannot_be_opened_hides_the_password(url):
     with pytest.raises(DulyError) as caught:
         open_store(url)
 
@@ -58,7 +58,7 @@ def test_an_address_that_cannot_be_opened_is_told_without_its_password(url):
         f"rediss://127.0.0.1:1/0?ssl_password={SECRET}",
     ],
 )
-def test_a_ledger_that_cannot_be_opened_is_told_without_its_password(url):
+def test_the_error_for_a_ledger_that_cannot_be_opened_hides_the_password(url):
     with pytest.raises(DulyError) as caught:
         Guard(url).look("key")
 
@@ -71,14 +71,14 @@ def test_the_settings_of_an_application_show_no_password(url):
 
 
 @pytest.mark.parametrize("url", [f"redis://:{SECRET}@h".encode(), [f"redis://:{SECRET}@h"]])
-def test_an_address_of_a_wrong_type_is_refused_without_being_shown(url):
+def test_the_error_for_an_address_of_the_wrong_type_hides_the_address(url):
     with pytest.raises(DulyError) as caught:
         load_settings(url=url)
 
     assert SECRET not in everything_said(caught.value)
 
 
-def test_an_address_in_the_place_of_a_file_is_refused_without_being_shown():
+def test_the_error_for_an_address_in_place_of_a_file_hides_the_address():
     with pytest.raises(DulyError) as caught:
         SqliteBackend(f"postgresql://ann:{SECRET}@127.0.0.1/shop")
 

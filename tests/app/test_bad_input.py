@@ -1,4 +1,4 @@
-"""A call that cannot be kept is a typed error that says why, and writes nothing."""
+"""An invalid call raises a typed error with the reason, and writes nothing."""
 
 import asyncio
 import enum
@@ -10,7 +10,7 @@ from duly import BadArguments, BadOption, Duly, DulyError, PayloadError, RunNotF
 
 
 class Colour(enum.Enum):
-    """Not named by any annotation of the task."""
+    """A class that no annotation of the task mentions."""
 
     RED = 1
 
@@ -32,13 +32,13 @@ def circular() -> list:
 
 @pytest.fixture
 def app(untouched: Duly) -> Duly:
-    """An application whose store is never opened by a call that is refused."""
+    """An application whose store is never opened, because each call is refused."""
     return untouched
 
 
 @pytest.fixture
 def send(app: Duly):
-    """A task to call wrongly."""
+    """A task that is called with invalid arguments."""
 
     @app.task(name="send")
     def send(to, amount=1, *, note=""):
@@ -48,7 +48,7 @@ def send(app: Duly):
 
 
 OPTIONS = {
-    "unknown option": ({"dealy": 3}, "there is no option 'dealy'; there are .*delay"),
+    "unknown option": ({"dealy": 3}, "there is no option 'dealy'; the options are .*delay"),
     "naive at": ({"at": datetime(2030, 1, 1)}, "at=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
     "at as a date": ({"at": date(2030, 1, 1)}, "at must be a datetime"),
     "at as text": ({"at": "2030-01-01T00:00:00Z"}, "at must be a datetime"),
@@ -61,31 +61,31 @@ OPTIONS = {
     "delay as a flag": ({"delay": True}, "delay must be a number of seconds"),
     "both at and delay": (
         {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5},
-        "either delay= or at=, not both",
+        "delay= or at=, not both",
     ),
     "delay 0 and at": (
         {"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 0},
-        "either delay= or at=, not both",
+        "delay= or at=, not both",
     ),
     "empty key": ({"key": ""}, "key must have 1 to 255 bytes"),
     "long key": ({"key": "k" * 256}, "key must have 1 to 255 bytes in UTF-8, not 256"),
     "long key in UTF-8": ({"key": "ü" * 128}, "key must have 1 to 255 bytes in UTF-8, not 256"),
     "key with NUL": ({"key": "a\0b"}, "contains a NUL character"),
     "key with a surrogate": ({"key": "\ud800"}, "contains a lone surrogate"),
-    "key that is no text": ({"key": 42}, "key must be a text, not int"),
-    "key as bytes": ({"key": b"order"}, "key must be a text, not bytes"),
+    "key that is no text": ({"key": 42}, "key must be a string, not int"),
+    "key as bytes": ({"key": b"order"}, "key must be a string, not bytes"),
     "unique": ({"key": "a", "unique": "ever"}, 'unique must be "run" or "active"'),
     "empty queue": ({"queue": ""}, "queue must have 1 to 255 bytes"),
     "queue with a newline": ({"queue": "a\nb"}, "must not contain blanks, commas or control"),
     "queue with NUL": ({"queue": "a\0"}, "contains a NUL character"),
-    "queue that is no text": ({"queue": ["mail"]}, "queue must be a text, not list"),
+    "queue that is no text": ({"queue": ["mail"]}, "queue must be a string, not list"),
     "priority as a float": ({"priority": 1.0}, "priority must be a whole number"),
     "priority as a flag": ({"priority": True}, "priority must be a whole number"),
     "priority too low": ({"priority": -1_000_001}, "priority must be a whole number within"),
     "tags as a list": ({"tags": ["tenant"]}, "tags must be a dict"),
     "tags as text": ({"tags": "tenant=x"}, "tags must be a dict"),
     "tag value that is no text": ({"tags": {"tenant": 7}}, "tag 'tenant': names and values"),
-    "tag name that is no text": ({"tags": {7: "x"}}, "names and values are texts"),
+    "tag name that is no text": ({"tags": {7: "x"}}, "names and values must be strings"),
     "tag without a name": ({"tags": {"": "x"}}, "a tag needs a name"),
     "tag with NUL": ({"tags": {"tenant": "\0"}}, "contains a NUL character"),
     "long tag": ({"tags": {"tenant": "x" * 256}}, "at most 255"),
@@ -96,7 +96,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_an_option_of_a_call_that_cannot_be_kept_is_refused(send, case):
+def test_an_invalid_option_of_a_call_is_refused(send, case):
     options, message = OPTIONS[case]
 
     with pytest.raises(BadOption, match=message):
@@ -144,7 +144,7 @@ PAYLOADS = {
 
 
 @pytest.mark.parametrize("case", PAYLOADS)
-def test_a_value_that_cannot_be_stored_is_refused_by_the_arguments_name(send, case):
+def test_the_error_for_a_value_that_cannot_be_stored_names_the_argument(send, case):
     value, message = PAYLOADS[case]
 
     for act in (send.enqueue, send.call, send.using(key="k").enqueue):
@@ -163,7 +163,7 @@ def test_the_largest_value_that_fits_is_accepted(send):
         send.call("x" * (room + 1))
 
 
-def test_one_bad_call_among_many_keeps_all_of_its_batch_out(app, send):
+def test_one_bad_call_prevents_its_whole_batch_from_being_stored(app, send):
     def calls():
         yield send.call(1)
         yield send.call(object())
@@ -172,13 +172,13 @@ def test_one_bad_call_among_many_keeps_all_of_its_batch_out(app, send):
         app.enqueue_many(calls())
 
 
-def test_a_priority_beyond_the_bound_is_refused_and_at_the_bound_kept(send):
+def test_a_priority_at_the_bound_is_accepted(send):
     assert send.using(priority=1_000_000).call(1).op.priority == 1_000_000
     assert send.using(priority=-1_000_000).call(1).op.priority == -1_000_000
 
 
-class TestTextsThatNoDatabaseTakes:
-    """Operators' words and filters reach the database too."""
+class TestTextThatNoDatabaseAccepts:
+    """The reasons, actors and filters of operators also reach the database."""
 
     @pytest.fixture
     def app(self, store_url):
@@ -188,7 +188,9 @@ class TestTextsThatNoDatabaseTakes:
         app.close()
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 1001], ids=["NUL", "lone", "long"])
-    def test_a_reason_that_cannot_be_kept_is_refused_and_nothing_happens(self, app, send, text):
+    def test_an_operator_action_with_an_invalid_reason_is_refused_and_changes_nothing(
+        self, app, send, text
+    ):
         run = send.enqueue(1)
 
         for act in (
@@ -206,7 +208,9 @@ class TestTextsThatNoDatabaseTakes:
         assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "lone surrogate"])
-    def test_an_actor_that_cannot_be_kept_is_refused_and_nothing_happens(self, app, send, text):
+    def test_an_operator_action_with_an_invalid_actor_is_refused_and_changes_nothing(
+        self, app, send, text
+    ):
         run = send.using(key="k").enqueue(1)
 
         for act in (
@@ -221,7 +225,7 @@ class TestTextsThatNoDatabaseTakes:
         assert app.store.list_audit_entries(None, 10) == []
 
     @pytest.mark.parametrize("run_id", ["", "nonsense", "a\0b", "\ud800", "0" * 36, "é" * 400])
-    def test_an_id_that_is_none_finds_no_run(self, app, send, run_id):
+    def test_an_invalid_id_finds_no_run(self, app, send, run_id):
         send.enqueue(1)
 
         for act in (app.runs.get, app.runs.cancel, app.runs.retry, app.dead.retry):
@@ -229,7 +233,7 @@ class TestTextsThatNoDatabaseTakes:
                 act(run_id)
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "lone surrogate"])
-    def test_a_filter_with_text_that_no_run_can_have_is_typed_or_finds_nothing(
+    def test_a_filter_with_invalid_text_raises_a_typed_error_or_finds_nothing(
         self, app, send, text
     ):
         send.enqueue(1)

@@ -1,4 +1,4 @@
-"""When a commit of the caller's tells the workers, and over which connection."""
+"""When a commit of the caller sends a hint to the workers, and over which connection."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,25 +20,25 @@ pytestmark = pytest.mark.stores("postgres")
 
 SECONDS = 20
 INSIDE = ""
-"""What a NOTIFY in the caller's own transaction carries; the process's sender has a name."""
+"""The sender in a NOTIFY of the caller's own transaction. The sender of the process has a name."""
 
 
 class Undone(Exception):
-    """Ends a block, which rolls back."""
+    """Ends a block so that the block rolls back."""
 
 
 @pytest.fixture
 def task(app: Duly):
-    @app.task(name="told")
-    def told(number: int) -> int:
+    @app.task(name="send")
+    def send(number: int) -> int:
         return number
 
-    app.runs.list()  # The tables exist before anybody's transaction.
-    return told
+    app.runs.list()  # Create the tables before any transaction.
+    return send
 
 
 class Listener:
-    """Hears the hints that reach other processes."""
+    """Receives the hints that reach other processes."""
 
     def __init__(self, app: Duly, url: str) -> None:
         self._hints = app.store._here().writers.hints
@@ -50,11 +50,11 @@ class Listener:
         self.places: list[set[HintPlace]] = []
 
     def heard(self) -> list[str]:
-        """Return who sent the hints so far.
+        """Return the senders of the hints so far.
 
-        A NOTIFY of our own shows that none is still under way.
+        A NOTIFY of our own shows that no earlier hint is still pending.
         """
-        self._hints._notifier.close()  # It sends what it was asked to send before it ends.
+        self._hints._notifier.close()  # Closing sends the pending hints first.
         self._hints._notifier = _HintNotifier(self._address, self.process)
         self._connection.execute("SELECT pg_notify(%s, 'end')", [self._channel])
         hints = []
@@ -112,7 +112,7 @@ def savepoint(connection: Any) -> Any:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_workers_are_told_after_the_commit_by_the_sender_of_the_process(
+def test_the_sender_of_the_process_notifies_workers_after_the_commit(
     app, task, listener, store_url, block
 ):
     with block(store_url) as connection:
@@ -127,9 +127,7 @@ def test_workers_are_told_after_the_commit_by_the_sender_of_the_process(
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_workers_hear_nothing_of_a_transaction_that_rolls_back(
-    app, task, listener, store_url, block
-):
+def test_a_transaction_that_rolls_back_sends_no_hint(app, task, listener, store_url, block):
     with suppress(Undone), block(store_url) as connection:
         task.using(connection=connection).enqueue(1)
         with savepoint(connection):
@@ -140,7 +138,7 @@ def test_workers_hear_nothing_of_a_transaction_that_rolls_back(
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_workers_hear_nothing_of_a_savepoint_that_rolls_back(task, listener, store_url, block):
+def test_a_savepoint_that_rolls_back_sends_no_hint(task, listener, store_url, block):
     with block(store_url) as connection:
         task.using(connection=connection, wake=False).enqueue(0)
         with suppress(Undone), savepoint(connection):
@@ -153,9 +151,7 @@ def test_workers_hear_nothing_of_a_savepoint_that_rolls_back(task, listener, sto
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_savepoint_that_is_released_tells_nobody_before_the_commit(
-    task, listener, store_url, block
-):
+def test_a_released_savepoint_sends_no_hint_before_the_commit(task, listener, store_url, block):
     with block(store_url) as connection:
         with savepoint(connection), savepoint(connection):
             task.using(connection=connection).enqueue(1)
@@ -164,7 +160,7 @@ def test_a_savepoint_that_is_released_tells_nobody_before_the_commit(
     assert listener.heard() == [listener.process]
 
 
-def test_a_session_that_goes_on_after_its_commit_tells_of_each_transaction(
+def test_a_session_that_continues_after_its_commit_sends_a_hint_for_each_transaction(
     task, listener, store_url
 ):
     with engine_of(store_url) as engine, Session(engine) as session:
@@ -179,14 +175,14 @@ def test_a_session_that_goes_on_after_its_commit_tells_of_each_transaction(
     assert listener.heard() == []
 
 
-def test_django_without_a_transaction_tells_workers_at_once(task, listener, store_url):
+def test_django_outside_a_transaction_notifies_workers_immediately(task, listener, store_url):
     with django_connection(store_url) as connection:
         task.using(connection=connection).enqueue(1)
 
         assert listener.heard() == [listener.process]
 
 
-def test_django_whose_application_commits_itself_tells_workers_inside(task, listener, store_url):
+def test_django_without_autocommit_sends_the_hint_inside_the_transaction(task, listener, store_url):
     with django_connection(store_url) as connection:
         connection.set_autocommit(False)
         task.using(connection=connection).enqueue(1)
@@ -197,7 +193,7 @@ def test_django_whose_application_commits_itself_tells_workers_inside(task, list
         connection.set_autocommit(True)
 
 
-def test_an_asynchronous_session_tells_workers_after_its_commit(task, listener, store_url):
+def test_an_asynchronous_session_notifies_workers_after_its_commit(task, listener, store_url):
     async def main() -> None:
         engine = create_async_engine(async_url(store_url, "psycopg"))
         async with AsyncSession(engine) as session:
@@ -212,7 +208,7 @@ def test_an_asynchronous_session_tells_workers_after_its_commit(task, listener, 
     assert listener.heard() == [listener.process]
 
 
-def test_a_session_in_a_transaction_of_others_leaves_the_hint_to_their_commit(
+def test_a_session_that_joins_an_outer_transaction_sends_the_hint_with_its_commit(
     task, listener, store_url
 ):
     with engine_of(store_url) as engine, engine.connect() as connection:
@@ -226,7 +222,7 @@ def test_a_session_in_a_transaction_of_others_leaves_the_hint_to_their_commit(
     assert listener.heard() == [INSIDE]
 
 
-def test_a_driver_connection_tells_workers_inside_its_transaction(app, task, listener, store_url):
+def test_a_driver_connection_sends_the_hint_inside_its_transaction(app, task, listener, store_url):
     with psycopg.connect(store_url) as connection:
         task.using(connection=connection).enqueue(1)
         app.send_event("paid", connection=connection)
@@ -245,7 +241,7 @@ def test_a_call_with_wake_false_sends_nothing(app, task, listener, store_url, bl
     assert run.result(timeout=SECONDS) == 1
 
 
-def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
+def test_a_commit_succeeds_even_if_its_hint_fails(app, task, store_url, monkeypatch):
     def fail(*_ops: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -257,7 +253,7 @@ def test_a_hint_that_fails_fails_no_commit(app, task, store_url, monkeypatch):
 
 
 def test_a_call_without_a_connection_refuses_wake_false(task):
-    with pytest.raises(BadOption, match="connection of your own"):
+    with pytest.raises(BadOption, match="your own connection"):
         task.using(wake=False)
 
 
@@ -267,7 +263,7 @@ def test_a_hint_of_a_callers_commit_names_queue_lane_and_task(task, listener, st
         task.using(connection=connection, queue="mail").enqueue(1)
 
     assert len(listener.heard()) == 1
-    assert listener.places == [{HintPlace("mail", "thread", "told")}]
+    assert listener.places == [{HintPlace("mail", "thread", "send")}]
 
 
 @pytest.mark.parametrize("block", [*BLOCKS, psycopg.connect])

@@ -1,4 +1,4 @@
-"""Enqueueing in the caller's own transaction, over every library it may come from."""
+"""Enqueueing in the caller's own transaction, with every supported library."""
 
 import asyncio
 import sqlite3
@@ -32,11 +32,11 @@ def path_of(url: str) -> str:
     return url.removeprefix("sqlite:///")
 
 
-# -- how each library is used: open, and end by commit or rollback --
+# -- how each library opens a transaction and commits it or rolls it back --
 
 
 class Caller:
-    """A connection of some library, and how its transaction ends."""
+    """A connection of one library, with its commit and rollback."""
 
     def __init__(self, connection: Any, commit: Callable[[], Any], rollback: Callable[[], Any]):
         self.connection = connection
@@ -167,7 +167,7 @@ EVERYWHERE = [by_async_sqlalchemy, by_async_session]
 ON_POSTGRES = [by_async_psycopg, by_asyncpg, by_asyncpg_pool]
 
 
-# -- what has to hold --
+# -- guarantees --
 
 
 @pytest.fixture
@@ -178,13 +178,13 @@ def send(app: Duly):
     def send(order_id: int) -> int:
         return order_id
 
-    app.runs.list()  # The tables are there before anybody's transaction.
+    app.runs.list()  # Create the tables before any transaction.
     return send
 
 
 @pytest.fixture
 def waiter(app):
-    """A run that sleeps until somebody has paid."""
+    """A run that sleeps until the event `paid`."""
 
     @app.task(name="waiting")
     def waiting() -> int:
@@ -233,7 +233,7 @@ def test_an_event_is_sent_if_its_transaction_commits(app, waiter, store_url, lib
 
 
 @pytest.mark.parametrize("library", EVERYWHERE)
-def test_an_event_on_an_asynchronous_connection_too(app, waiter, store_url, library):
+def test_an_event_is_sent_on_an_asynchronous_connection(app, waiter, store_url, library):
     asyncio.run(sends(app, library(store_url)))
     app.worker().drain()
     assert waiter.result(timeout=SECONDS) == 2
@@ -241,7 +241,7 @@ def test_an_event_on_an_asynchronous_connection_too(app, waiter, store_url, libr
 
 @pytest.mark.stores("postgres")
 @pytest.mark.parametrize("library", ON_POSTGRES)
-def test_and_on_asynchronous_drivers(app, waiter, store_url, library):
+def test_an_event_is_sent_on_an_asynchronous_driver(app, waiter, store_url, library):
     asyncio.run(sends(app, library(store_url)))
     app.worker().drain()
     assert waiter.result(timeout=SECONDS) == 2
@@ -254,13 +254,13 @@ async def sends(app, opened) -> None:
 
 
 @pytest.mark.parametrize("library", EVERYWHERE)
-def test_the_same_holds_for_asynchronous_connections(app, send, store_url, library):
+def test_a_run_exists_if_its_asynchronous_connection_commits(app, send, store_url, library):
     asyncio.run(commits_and_rolls_back(app, send, library(store_url), library(store_url)))
 
 
 @pytest.mark.stores("postgres")
 @pytest.mark.parametrize("library", ON_POSTGRES)
-def test_the_same_holds_for_asynchronous_drivers(app, send, store_url, library):
+def test_a_run_exists_if_its_asynchronous_driver_commits(app, send, store_url, library):
     asyncio.run(commits_and_rolls_back(app, send, library(store_url), library(store_url)))
 
 
@@ -280,7 +280,7 @@ async def commits_and_rolls_back(app, send, first, second) -> None:
 
 
 @pytest.mark.parametrize("library", SYNC)
-def test_a_key_that_is_taken_spoils_nothing(app, send, store_url, library):
+def test_a_key_conflict_does_not_abort_the_callers_transaction(app, send, store_url, library):
     first = send.using(key="k").enqueue(1)
 
     with library(store_url) as caller:
@@ -294,7 +294,9 @@ def test_a_key_that_is_taken_spoils_nothing(app, send, store_url, library):
     assert {run.id for run in app.runs.list()} == {first.id, other.id}
 
 
-def test_a_key_is_free_again_when_its_time_is_over(app, send, store_url):
+def test_a_key_with_unique_active_is_free_after_its_run_ends_in_a_callers_transaction(
+    app, send, store_url
+):
     first = send.using(key="k", unique="active").enqueue(1)
     app.worker().drain()
 
@@ -306,7 +308,7 @@ def test_a_key_is_free_again_when_its_time_is_over(app, send, store_url):
     assert second.refresh().state == "queued"
 
 
-def test_a_connection_that_commits_by_itself_does_so_with_all_or_nothing(app, send, store_url):
+def test_a_connection_in_autocommit_mode_writes_a_run_with_its_key_and_tags(app, send, store_url):
     if is_sqlite(store_url):
         connection: Any = sqlite3.connect(path_of(store_url), isolation_level=None)
     else:
@@ -317,7 +319,7 @@ def test_a_connection_that_commits_by_itself_does_so_with_all_or_nothing(app, se
     assert [found.id for found in app.runs.list(tag=("a", "b"))] == [run.id]
 
 
-def test_django_outside_of_a_transaction_commits_at_once(app, send, store_url):
+def test_django_outside_a_transaction_commits_immediately(app, send, store_url):
     with django_connection(store_url) as connection:
         run = send.using(connection=connection, key="k").enqueue(1)
 
@@ -326,7 +328,7 @@ def test_django_outside_of_a_transaction_commits_at_once(app, send, store_url):
 
 @pytest.mark.usefixtures(never_poll.__name__)
 class TestWakingWorkers:
-    """A worker that does not poll begins a run when its transaction has committed."""
+    """A worker that does not poll starts a run when its transaction has committed."""
 
     @pytest.fixture
     def begun(self) -> list[int]:
@@ -334,7 +336,7 @@ class TestWakingWorkers:
 
     @pytest.fixture
     def work(self, app, begun) -> Iterator[Any]:
-        """A task, and a worker that has nothing to do and hears of runs by hints alone."""
+        """A task, and an idle worker that learns of runs only from hints."""
 
         @app.task(name="work")
         async def work(number: int) -> int:
@@ -346,7 +348,9 @@ class TestWakingWorkers:
             yield work
 
     @pytest.mark.parametrize("library", WAKING)
-    def test_from_connections(self, app, begun, work, store_url, library):
+    def test_a_worker_starts_a_run_when_a_connection_commits(
+        self, app, begun, work, store_url, library
+    ):
         with library(store_url) as caller:
             work.using(connection=caller.connection).enqueue(2)
             caller.rollback()
@@ -360,12 +364,16 @@ class TestWakingWorkers:
         assert begun == [3]
 
     @pytest.mark.parametrize("library", EVERYWHERE)
-    def test_from_asynchronous_connections(self, app, begun, work, store_url, library):
+    def test_a_worker_starts_a_run_when_an_asynchronous_connection_commits(
+        self, app, begun, work, store_url, library
+    ):
         asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
 
     @pytest.mark.stores("postgres")
     @pytest.mark.parametrize("library", ON_POSTGRES)
-    def test_from_asynchronous_drivers(self, app, begun, work, store_url, library):
+    def test_a_worker_starts_a_run_when_an_asynchronous_driver_commits(
+        self, app, begun, work, store_url, library
+    ):
         asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
 
     async def _commits_and_rolls_back(self, app, begun, work, opened) -> None:
@@ -414,7 +422,7 @@ def test_a_connection_to_another_kind_of_database_is_refused(send):
         send.using(connection=other).enqueue(1)
 
 
-def test_what_is_no_connection_is_refused(send):
+def test_a_value_that_is_not_a_connection_is_refused(send):
     with pytest.raises(BadOption, match=r"takes a connection of sqlite3.*not builtins\.str"):
         send.using(connection="sqlite:///x.db").enqueue(1)
 
@@ -431,6 +439,6 @@ def test_an_asynchronous_connection_is_refused_off_the_event_loop(send, store_ur
         send.using(connection=session).enqueue(1)
 
 
-def test_many_at_once_have_transactions_of_their_own(app, send, store_url):
+def test_enqueue_many_refuses_calls_with_a_callers_connection(app, send, store_url):
     with by_driver(store_url) as caller, pytest.raises(BadOption, match=r"enqueue_many"):
         app.enqueue_many([send.using(connection=caller.connection).call(1)])

@@ -20,7 +20,7 @@ from duly.errors import RunNotFinal
 
 
 class Body:
-    """What the task's body does, and how often it has."""
+    """Whether the task fails, and its number of calls for each order."""
 
     def __init__(self) -> None:
         self.broken = True
@@ -29,13 +29,13 @@ class Body:
 
 @pytest.fixture
 def body() -> Body:
-    """The body's behaviour, broken at first."""
+    """The behaviour of the task, which fails at first."""
     return Body()
 
 
 @pytest.fixture
 def pay(app: Duly, body: Body):
-    """A task that fails while its body is broken."""
+    """A task that fails while `body.broken` is set."""
 
     @app.task(name="pay", queue="money")
     async def pay(order: int, currency: str = "EUR") -> str:
@@ -60,7 +60,7 @@ def mail(app: Duly):
 
 
 def drain(app: Duly) -> None:
-    """Work until nothing is left to do."""
+    """Run a worker until no run is left."""
     app.worker().drain(timeout=30)
 
 
@@ -116,8 +116,8 @@ if __name__ == "__main__":
 """
 
 
-def test_one_bug_is_one_group_wherever_its_code_lies_and_however_it_is_loaded(store_url, tmp_path):
-    """Hosts and releases have other folders; a program's own module is imported by workers."""
+def test_one_bug_is_one_group_regardless_of_its_folder_and_import(store_url, tmp_path):
+    """Folders differ between hosts and releases, and workers import the module of a program."""
     for folder, start in (("one", ["fragile.py"]), ("other", ["-m", "fragile"]), ("third", [])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "fragile.py").write_text(FRAGILE)
@@ -148,7 +148,7 @@ def test_different_bugs_of_one_task_are_different_groups(app):
     assert [group.count for group in app.dead.groups()] == [3, 2]
 
 
-def test_a_redrive_keeps_id_history_and_key_and_is_recorded(app, pay, body):
+def test_a_retry_keeps_id_history_and_key_and_is_audited(app, pay, body):
     run = pay.using(key="order-1").enqueue(1)
     drain(app)
     body.broken = False
@@ -168,7 +168,7 @@ def test_a_redrive_keeps_id_history_and_key_and_is_recorded(app, pay, body):
     assert (act.actor, act.act, act.reason) == ("ann", "redrive", "price was added")
 
 
-def test_a_run_is_redriven_with_all_its_retries(app):
+def test_a_retried_run_has_all_its_retries_again(app):
     tries: list[int] = []
 
     @app.task(name="flaky", retries=2)
@@ -189,7 +189,7 @@ def test_a_run_is_redriven_with_all_its_retries(app):
     assert tries == [1, 2, 3, 1, 2, 3]
 
 
-def test_several_dead_letters_are_redriven_by_their_ids(app, pay, body):
+def test_several_dead_letters_are_retried_by_their_ids(app, pay, body):
     runs = app.enqueue_many(pay.call(n) for n in range(3))
     drain(app)
     body.broken = False
@@ -201,7 +201,7 @@ def test_several_dead_letters_are_redriven_by_their_ids(app, pay, body):
     assert [run.refresh().state for run in runs] == ["succeeded", "failed", "succeeded"]
 
 
-def test_dead_letters_are_redriven_by_a_filter(app, pay, mail, body):
+def test_dead_letters_are_retried_by_a_filter(app, pay, mail, body):
     app.enqueue_many(pay.call(n) for n in range(7))
     mail.enqueue()
     drain(app)
@@ -233,7 +233,7 @@ def test_an_edit_is_checked_against_the_signature(app, pay, body):
     assert json.loads(run.record.arguments)[1] == {"order": 2, "currency": "USD"}
 
 
-def test_two_bulk_redrives_at_once_redrive_each_once(app, pay, body, store_url):
+def test_two_concurrent_bulk_retries_retry_each_run_once(app, pay, body, store_url):
     app.enqueue_many(pay.call(n) for n in range(500))
     drain(app)
     body.broken = False
@@ -241,12 +241,12 @@ def test_two_bulk_redrives_at_once_redrive_each_once(app, pay, body, store_url):
     other = Duly(store_url)
     gate = threading.Barrier(2)
 
-    def redrive(who: Duly) -> int:
+    def retry_all(app: Duly) -> int:
         gate.wait()
-        return who.dead.retry(which=Filter()).done
+        return app.dead.retry(which=Filter()).done
 
     with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(redrive, (app, other)))
+        done = list(pool.map(retry_all, (app, other)))
     other.close()
     drain(app)
 
@@ -256,7 +256,7 @@ def test_two_bulk_redrives_at_once_redrive_each_once(app, pay, body, store_url):
     assert {run.record.generation for run in app.runs.list(limit=200)} == {2}
 
 
-def test_a_redrive_of_what_somebody_redrove_meanwhile_is_skipped(app, pay):
+def test_a_run_that_was_already_retried_is_skipped(app, pay):
     run = pay.enqueue(1)
     drain(app)
     app.dead.retry(run.id)
@@ -264,7 +264,7 @@ def test_a_redrive_of_what_somebody_redrove_meanwhile_is_skipped(app, pay):
     assert app.dead.retry(run.id) == BulkResult(0, 1)
 
 
-def test_a_rate_is_kept(app, pay):
+def test_a_bulk_retry_respects_its_rate(app, pay):
     app.enqueue_many(pay.call(n) for n in range(60))
     drain(app)
     at: list[tuple[float, int]] = []
@@ -277,12 +277,12 @@ def test_a_rate_is_kept(app, pay):
 
     assert bulk.done == 60
     assert took >= 0.6
-    # At no moment more were redriven than the rate allows, one batch of a tenth second aside.
+    # The number of retried runs never exceeds the rate by more than one batch of a tenth second.
     assert all(done <= 100 * elapsed + 10 for elapsed, done in at)
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), 1e-320, "1"])
-def test_a_rate_of_nothing_is_refused(untouched, rate):
+def test_an_invalid_rate_is_refused(untouched, rate):
     with pytest.raises(BadOption, match="rate must be a number per second"):
         untouched.dead.retry(which=Filter(), rate=rate)
 
@@ -300,7 +300,7 @@ def test_an_unknown_dead_letter_is_not_found(app):
         app.dead.discard([new_id()], reason="x")
 
 
-def test_a_discarded_letter_is_cancelled_and_keeps_its_error(app, pay):
+def test_a_discarded_dead_letter_is_cancelled_and_keeps_its_error(app, pay):
     run = pay.enqueue(1)
     drain(app)
 
@@ -315,7 +315,7 @@ def test_a_discarded_letter_is_cancelled_and_keeps_its_error(app, pay):
     assert app.dead.discard(run.id, reason="again") == BulkResult(0, 1)
 
 
-def test_discarding_by_filter_leaves_others(app, pay, mail):
+def test_discarding_by_filter_leaves_other_dead_letters_unchanged(app, pay, mail):
     app.enqueue_many(pay.call(n) for n in range(3))
     kept = mail.enqueue()
     drain(app)
@@ -330,7 +330,7 @@ def test_discarding_needs_a_reason(untouched):
         untouched.dead.discard(new_id(), reason="")
 
 
-def test_what_still_lives_is_neither_redriven_nor_discarded(app, pay):
+def test_a_live_run_is_neither_retried_nor_discarded(app, pay):
     run = pay.enqueue(1)
 
     assert app.dead.retry(run.id) == BulkResult(0, 1)

@@ -1,4 +1,4 @@
-"""What `@app.task` accepts, and how it words what it refuses."""
+"""The options that `@app.task` accepts, and the errors for invalid options."""
 
 import asyncio
 import functools
@@ -26,7 +26,7 @@ REFUSED = {
     "on_crash": ({"on_crash": "retry"}, 'on_crash must be "rerun" or "hold", not \'retry\''),
     "hold with retries": ({"on_crash": "hold", "retries": 3}, "retries need retry_on="),
     "hold with Retry": ({"on_crash": "hold", "retries": Retry(1)}, "retries need retry_on="),
-    "negative retries": ({"retries": -1}, "retries must be a whole number from 0 on, not -1"),
+    "negative retries": ({"retries": -1}, "retries must be a whole number of at least 0, not -1"),
     "retries as text": ({"retries": "3"}, "retries must be a whole number"),
     "retries as a flag": ({"retries": True}, "retries must be a whole number"),
     "fractional retries": ({"retries": 1.5}, "retries must be a whole number"),
@@ -39,7 +39,7 @@ REFUSED = {
     "empty queue": ({"queue": ""}, "queue must have 1 to 255 bytes"),
     "queue with a blank": ({"queue": "my mail"}, "must not contain blanks"),
     "queue with a comma": ({"queue": "a,b"}, "must not contain blanks, commas"),
-    "queue that is no text": ({"queue": 7}, "queue must be a text, not int"),
+    "queue that is no text": ({"queue": 7}, "queue must be a string, not int"),
     "name with a blank": ({"name": "send mail"}, "task name 'send mail' must not contain blanks"),
     "name too long": ({"name": "n" * 256}, "task name must have 1 to 255 bytes"),
     "executor": ({"executor": "greenlet"}, 'executor must be "loop", "thread" or "process"'),
@@ -55,7 +55,7 @@ REFUSED = {
     "key_ttl as text": ({"key_ttl": "1d"}, "key_ttl must be a number of seconds"),
     "key_ttl NaN": ({"key_ttl": float("nan")}, "key_ttl must be from 0 to"),
     "alias with a blank": ({"aliases": ("old name",)}, "alias 'old name' must not contain blanks"),
-    "aliases as one text": ({"aliases": "old:name"}, "aliases must be a tuple of texts"),
+    "aliases as one text": ({"aliases": "old:name"}, "aliases must be a tuple of strings"),
     "retry_on by name": ({"retry_on": ("OSError",)}, "retry_on must be a tuple of exception"),
     "retry_on bare": ({"retry_on": OSError}, "retry_on must be a tuple of exception"),
     "give_up_on an instance": (
@@ -63,13 +63,13 @@ REFUSED = {
         "give_up_on must be a tuple of exception",
     ),
     "redact unknown": ({"redact": ("token",)}, "has no parameter 'token' to redact"),
-    "redact as one text": ({"redact": "number"}, "redact must be a tuple of texts"),
-    "unknown option": ({"retrys": 3}, "there is no option 'retrys'; there are .*retries"),
+    "redact as one text": ({"redact": "number"}, "redact must be a tuple of strings"),
+    "unknown option": ({"retrys": 3}, "there is no option 'retrys'; the options are .*retries"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_option_that_cannot_be_kept_is_refused_at_definition(app, case):
+def test_an_invalid_option_is_refused_at_definition(app, case):
     options, message = REFUSED[case]
 
     with pytest.raises(BadOption, match=message):
@@ -83,25 +83,25 @@ def test_a_coroutine_function_cannot_run_on_threads(app):
         app.task(executor="thread")(coroutine)
 
 
-def test_a_coroutine_function_cannot_be_transactional_and_is_told_what_can(app):
+def test_a_coroutine_function_cannot_be_transactional(app):
     with pytest.raises(BadOption, match=r"plain def task.*await duly\.astep.*transaction=True"):
         app.task(transaction=True)(coroutine)
 
 
 @pytest.mark.parametrize("function", ["send", 5, None, ...])
-def test_what_is_not_a_function_is_refused(app, function):
+def test_a_value_that_is_not_a_function_is_refused(app, function):
     with pytest.raises(BadOption, match=r"@app\.task"):
         app.task()(function)
 
     assert app.registry.names() == ()
 
 
-def test_a_name_given_by_position_is_refused_with_the_way_to_give_it(app):
+def test_a_name_passed_by_position_is_refused_with_a_hint(app):
     with pytest.raises(BadOption, match=r"@app\.task\(name="):
         app.task("send")
 
 
-def test_hold_may_retry_what_is_named_as_safe(app):
+def test_a_task_with_hold_may_retry_the_errors_in_retry_on(app):
     task = app.task(on_crash="hold", retries=2, retry_on=(ConnectionError,))(plain)
 
     assert task.definition.hold
@@ -128,7 +128,7 @@ def test_the_decorator_works_with_and_without_options(app):
     assert (optioned.name, optioned.definition.queue) == ("other", "mail")
 
 
-def test_two_tasks_of_one_name_are_refused_with_both_places(app):
+def test_the_error_for_two_tasks_with_one_name_shows_both_places(app):
     app.task(name="shop:send")(plain)
 
     with pytest.raises(DuplicateTask, match=r"'shop:send' is defined twice") as caught:
@@ -158,10 +158,12 @@ def test_an_alias_names_the_same_definition(app):
     assert app.registry.definitions() == (task.definition,)
 
 
-def test_an_unknown_name_is_worded_with_what_is_known(app):
+def test_the_error_for_an_unknown_name_lists_the_known_names(app):
     app.task(name="shop:send")(plain)
 
-    with pytest.raises(TaskNotRegistered, match=r"'shop:bill' is unknown here; it knows shop:send"):
+    with pytest.raises(
+        TaskNotRegistered, match=r"'shop:bill' is unknown here; known tasks: shop:send"
+    ):
         app.registry.get("shop:bill")
 
 
@@ -171,7 +173,7 @@ def test_a_plain_call_runs_the_plain_function(app):
     assert task(7) == 7
 
 
-def test_a_plain_call_of_a_coroutine_function_gives_its_coroutine(app):
+def test_a_plain_call_of_a_coroutine_function_returns_its_coroutine(app):
     task = app.task(coroutine)
 
     assert asyncio.run(task(7)) == 7
@@ -190,7 +192,7 @@ def test_a_task_looks_like_its_function(app):
 
 
 @pytest.mark.parametrize("name", ["current", "step", "Retry"])
-def test_a_name_of_the_module_that_is_asked_of_the_application_gets_a_hint(name):
+def test_the_error_for_a_module_name_on_the_application_contains_a_hint(name):
     app = Duly("sqlite:///:memory:")
 
     assert not hasattr(app, name)
@@ -198,12 +200,12 @@ def test_a_name_of_the_module_that_is_asked_of_the_application_gets_a_hint(name)
         getattr(app, name)
 
 
-def test_an_attribute_that_nothing_has_gets_the_usual_error():
+def test_an_unknown_attribute_raises_the_usual_error():
     with pytest.raises(AttributeError, match=r"^'Duly' object has no attribute 'curent'$"):
         _ = Duly("sqlite:///:memory:").curent
 
 
-def test_a_property_that_fails_says_why():
+def test_a_property_that_fails_raises_its_own_error():
     class Broken(Duly):
         @property
         def store(self):

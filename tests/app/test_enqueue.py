@@ -1,4 +1,4 @@
-"""Accepting runs: what a call says is what the record holds, and keys hold one run each."""
+"""Enqueueing: the record of a run has the options of the call, and each key has one run."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def send(app: Duly):
     return send
 
 
-def test_a_call_takes_the_options_of_its_task(send):
+def test_a_call_uses_the_options_of_its_task(send):
     record = send.enqueue("bob", amount=3).record
 
     assert (record.task, record.queue, record.priority) == ("shop:send", "mail", 2)
@@ -38,7 +38,7 @@ def test_a_call_takes_the_options_of_its_task(send):
     assert json.loads(record.arguments) == [[], {"to": "bob", "amount": 3}]
 
 
-def test_the_options_of_a_call_land_on_its_record(send):
+def test_the_options_of_a_call_are_stored_in_its_record(send):
     run = send.using(
         key="order-42",
         delay=30,
@@ -64,7 +64,7 @@ def test_a_delay_is_exact_to_the_microsecond(send, delay):
     assert record.due_at - record.created_at == int(seconds * SECOND)
 
 
-def test_an_instant_is_kept_whatever_zone_it_is_written_in(send):
+def test_an_instant_is_the_same_in_every_time_zone(send):
     at = datetime(2031, 7, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
     elsewhere = at.astimezone(timezone(timedelta(hours=-7)))
@@ -74,7 +74,7 @@ def test_an_instant_is_kept_whatever_zone_it_is_written_in(send):
     assert [run.record.due_at for run in runs] == [expected, expected]
 
 
-def test_an_instant_that_has_passed_is_due_at_once(app, send):
+def test_an_instant_in_the_past_is_due_immediately(app, send):
     run = send.using(at=datetime(1999, 1, 1, tzinfo=UTC)).enqueue()
 
     app.worker().drain(timeout=20)
@@ -82,7 +82,7 @@ def test_an_instant_that_has_passed_is_due_at_once(app, send):
     assert run.refresh().state == "succeeded"
 
 
-def test_options_are_values_that_do_not_stick_to_the_task(send):
+def test_the_options_of_a_call_do_not_change_the_task(send):
     send.using(queue="other", priority=9).enqueue()
 
     record = send.enqueue().record
@@ -90,7 +90,7 @@ def test_options_are_values_that_do_not_stick_to_the_task(send):
     assert (record.queue, record.priority) == ("mail", 2)
 
 
-def test_bound_options_serve_many_calls(send):
+def test_bound_options_apply_to_several_calls(send):
     urgent = send.using(priority=9)
 
     runs = [urgent.enqueue("a"), urgent.enqueue("b")]
@@ -107,7 +107,7 @@ def test_ids_grow_in_the_order_of_the_calls(app, send):
     assert len(set(ids)) == 10
 
 
-def test_enqueueing_from_an_event_loop_is_durable_when_it_returns(app, send, store_url):
+def test_a_run_enqueued_from_an_event_loop_is_durable_when_the_call_returns(app, send, store_url):
     async def enqueue():
         runs = await asyncio.gather(*(send.using(tags={"n": str(n)}).aenqueue() for n in range(50)))
         return [run.id for run in [await send.aenqueue("first"), *runs]]
@@ -119,7 +119,7 @@ def test_enqueueing_from_an_event_loop_is_durable_when_it_returns(app, send, sto
     seen_by_others.close()
 
 
-def test_a_refusal_reaches_the_caller_of_an_event_loop(app, send):
+def test_a_key_conflict_is_raised_to_a_caller_on_an_event_loop(app, send):
     async def enqueue():
         await send.using(key="k").aenqueue("ada")
         await send.using(key="k").aenqueue("bob")
@@ -128,7 +128,7 @@ def test_a_refusal_reaches_the_caller_of_an_event_loop(app, send):
         asyncio.run(enqueue())
 
 
-def test_a_caller_that_is_cancelled_while_it_waits_leaves_the_others_alone(app, send):
+def test_a_caller_that_is_cancelled_while_it_waits_does_not_affect_other_callers(app, send):
     async def enqueue():
         asked = [asyncio.create_task(send.aenqueue()) for _ in range(20)]
         await asyncio.sleep(0)
@@ -143,7 +143,7 @@ def test_a_caller_that_is_cancelled_while_it_waits_leaves_the_others_alone(app, 
     assert stored >= {answer.id for n, answer in enumerate(answers) if n != 3}
 
 
-def test_many_calls_are_accepted_at_once_in_their_order(app, send):
+def test_enqueue_many_accepts_many_calls_in_their_order(app, send):
     runs = app.enqueue_many(send.call(f"n{n}") for n in range(2500))
 
     first, last = runs[0].record, runs[-1].record
@@ -155,11 +155,11 @@ def test_many_calls_are_accepted_at_once_in_their_order(app, send):
     assert sum(queue.ready for queue in app.queues.list() if queue.name == "mail") > 0
 
 
-def test_no_calls_are_no_runs(app):
+def test_enqueue_many_without_calls_returns_no_runs(app):
     assert app.enqueue_many([]) == []
 
 
-def test_calls_of_several_tasks_and_options_go_together(app, send):
+def test_enqueue_many_accepts_calls_of_several_tasks_with_different_options(app, send):
     @app.task(name="other")
     def other() -> None: ...
 
@@ -179,12 +179,12 @@ class TestKeys:
         assert again.id == first.id
         assert len(app.runs.list()) == 1
 
-    def test_defaults_spelled_out_are_the_same_call(self, send):
+    def test_a_call_with_explicit_defaults_is_the_same_call(self, send):
         first = send.using(key="order-1").enqueue()
 
         assert send.using(key="order-1").enqueue("ada", 1).id == first.id
 
-    def test_other_arguments_are_a_conflict_that_names_the_run(self, app, send):
+    def test_a_call_with_other_arguments_is_a_conflict_that_names_the_run(self, app, send):
         first = send.using(key="order-1").enqueue("ada")
 
         with pytest.raises(KeyConflict, match="order-1") as caught:
@@ -193,7 +193,7 @@ class TestKeys:
         assert (caught.value.key, caught.value.run_id) == ("order-1", first.id)
         assert len(app.runs.list()) == 1
 
-    def test_keys_are_told_apart_exactly_and_per_task(self, app, send):
+    def test_keys_are_compared_exactly_and_per_task(self, app, send):
         @app.task(name="shop:bill")
         def bill(to: str = "ada") -> None: ...
 
@@ -213,7 +213,7 @@ class TestKeys:
         assert (again.id, again.new) == (first.id, False)
         assert again.result(timeout=5) == "1 to ada"
 
-    def test_a_key_that_holds_only_while_active_is_free_after_the_end(self, app, send):
+    def test_a_key_with_unique_active_is_free_after_its_run_ends(self, app, send):
         active = send.using(key="sync", unique="active")
         first = active.enqueue()
         assert active.enqueue().id == first.id
@@ -224,7 +224,7 @@ class TestKeys:
         assert second.new
         assert second.id != first.id
 
-    def test_a_key_of_no_ttl_is_free_after_the_end(self, app):
+    def test_a_key_with_a_ttl_of_zero_is_free_after_its_run_ends(self, app):
         @app.task(name="brief", key_ttl=0)
         def brief() -> None: ...
 
@@ -233,7 +233,7 @@ class TestKeys:
 
         assert brief.using(key="k").enqueue().id != first.id
 
-    def test_a_key_that_was_reset_makes_a_new_run(self, app, send):
+    def test_a_key_that_was_reset_can_create_a_new_run(self, app, send):
         first = send.using(key="order-1").enqueue("ada")
 
         assert app.reset_key(send, "order-1", actor="ann")
@@ -246,7 +246,7 @@ class TestKeys:
         (act,) = app.store.list_audit_entries(None, 10)
         assert (act.actor, act.act) == ("ann", "reset key")
 
-    def test_a_key_that_cannot_be_one_cannot_be_reset(self, app, send):
+    def test_an_invalid_key_cannot_be_reset(self, app, send):
         for key in ("", "a\0", "\ud800", "k" * 256):
             with pytest.raises(BadOption, match="key"):
                 app.reset_key(send, key)
@@ -297,16 +297,16 @@ class TestKeys:
         assert len(app.runs.list()) == 1
 
 
-# -- many at once --
+# -- enqueue_many --
 
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    """Five calls to a transaction."""
+    """Put five calls into each transaction."""
     monkeypatch.setattr("duly.task.ENQUEUE_BATCH", 5)
 
 
-def test_many_calls_keep_their_order_over_batches(app, send, small_batches):
+def test_many_calls_keep_their_order_across_batches(app, send, small_batches):
     runs = app.enqueue_many(send.call(f"n{n}") for n in range(23))
 
     assert [json.loads(run.record.arguments)[1]["to"] for run in runs] == [
@@ -328,9 +328,7 @@ def test_a_transaction_of_many_calls_is_bounded_by_the_size_of_their_arguments(
     assert len({run.id for run in runs}) == 7
 
 
-def test_a_bad_call_behind_good_batches_leaves_them_durable_and_nothing_else(
-    app, send, small_batches
-):
+def test_a_bad_call_after_good_batches_leaves_only_those_batches_durable(app, send, small_batches):
     def calls():
         for n in range(12):
             yield send.call(f"n{n}")
@@ -342,7 +340,7 @@ def test_a_bad_call_behind_good_batches_leaves_them_durable_and_nothing_else(
     assert len(app.runs.list(limit=100)) == 10
 
 
-def test_a_key_conflict_ends_what_would_come_behind_it(app, send, small_batches):
+def test_a_key_conflict_stops_the_batches_after_it(app, send, small_batches):
     send.using(key="k").enqueue("ada")
 
     def calls():
@@ -352,11 +350,11 @@ def test_a_key_conflict_ends_what_would_come_behind_it(app, send, small_batches)
     with pytest.raises(KeyConflict):
         app.enqueue_many(calls())
 
-    # Its own batch was written with it, since what was asked for together is.
+    # The other nine calls of the conflicting batch were written.
     assert len(app.runs.list(limit=100)) == 1 + 9
 
 
-def test_a_write_that_failed_is_told_before_the_wrong_call_behind_it(
+def test_a_failed_write_is_raised_before_the_error_of_a_later_bad_call(
     app, send, small_batches, monkeypatch
 ):
     def calls():

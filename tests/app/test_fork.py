@@ -1,4 +1,4 @@
-"""A process that forks after its store was opened: parent and child go on, each its own way."""
+"""A process that forks after opening its store: parent and child both continue independently."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`QueueFull`, by every way in."""
+"""Every enqueue method raises `QueueFull`."""
 
 import asyncio
 import sqlite3
@@ -11,7 +11,7 @@ from duly import BadOption, Duly, QueueFull
 
 @pytest.fixture
 def app(store_url):
-    """An application whose queue may hold two."""
+    """An application whose queue accepts two runs."""
     made = Duly(store_url)
     made.queues.limit("default", max_size=2)
     yield made
@@ -26,10 +26,10 @@ def work(app):
     return work
 
 
-def test_every_way_in_is_refused_when_a_queue_is_full(app, work):
+def test_every_enqueue_method_is_refused_when_a_queue_is_full(app, work):
     app.enqueue_many(work.call(number) for number in range(2))
 
-    with pytest.raises(QueueFull, match="try again later, start more workers, or raise it"):
+    with pytest.raises(QueueFull, match="try again later, start more workers, or raise the limit"):
         work.enqueue(2)
     with pytest.raises(QueueFull):
         app.enqueue_many([work.call(2)])
@@ -43,7 +43,7 @@ def test_every_way_in_is_refused_when_a_queue_is_full(app, work):
     assert app.store.count_runs().accepted == 3
 
 
-def test_a_callers_transaction_is_refused_too_and_goes_on(app, work, store_url):
+def test_a_callers_transaction_continues_after_a_full_queue_refused_a_run(app, work, store_url):
     is_sqlite = store_url.startswith("sqlite")
     mine = sqlite3.connect(app.store.path) if is_sqlite else psycopg.connect(store_url)
     mine.execute("CREATE TABLE orders (id INTEGER)")
@@ -62,9 +62,9 @@ def test_a_callers_transaction_is_refused_too_and_goes_on(app, work, store_url):
     assert list(app.store.audit(10)) == []
 
 
-def test_what_cannot_be_a_bound_is_refused(app):
+def test_an_invalid_queue_bound_is_refused(app):
     for wrong in (0, -1, 1.5, True, 10**9):
         with pytest.raises(BadOption, match="max_size"):
             app.queues.limit("default", max_size=wrong)
-    with pytest.raises(BadOption, match="say what to limit"):
+    with pytest.raises(BadOption, match="pass what to limit"):
         app.queues.limit("default")

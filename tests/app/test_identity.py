@@ -1,4 +1,4 @@
-"""One name is one function: a second definition is refused, unless it is the same function."""
+"""A name has one function: a second definition is refused unless it is the same function."""
 
 import functools
 import importlib.util
@@ -13,7 +13,7 @@ from duly.errors import BadOption, DuplicateTask
 
 
 def logged(function: Callable[[int], str]) -> Callable[[int], str]:
-    """A decorator without functools.wraps: everything it returns is one line of this file."""
+    """A decorator without functools.wraps: all its functions have the same line in this file."""
 
     def wrapper(number: int) -> str:
         return function(number)
@@ -22,7 +22,7 @@ def logged(function: Callable[[int], str]) -> Callable[[int], str]:
 
 
 def adding(amount: int) -> Callable[[Callable[[int], int]], Callable[[int], int]]:
-    """A decorator with functools.wraps: its functions differ by what they captured."""
+    """A decorator with functools.wraps: its functions differ only in their captured variables."""
 
     def decorate(function: Callable[[int], int]) -> Callable[[int], int]:
         @functools.wraps(function)
@@ -35,22 +35,22 @@ def adding(amount: int) -> Callable[[Callable[[int], int]], Callable[[int], int]
 
 
 def charge(number: int) -> str:
-    """A function of these tests."""
+    """Return a text for a charge."""
     return f"charged {number}"
 
 
 def refund(number: int) -> str:
-    """Another one."""
+    """Return a text for a refund."""
     return f"refunded {number}"
 
 
 def count(number: int) -> int:
-    """One more."""
+    """Return the number."""
     return number
 
 
 class Shop:
-    """Two shops have one method, and do not do the same."""
+    """A class whose method returns a different result for each shop."""
 
     def __init__(self, city: str) -> None:
         self.city = city
@@ -61,7 +61,7 @@ class Shop:
 
     @classmethod
     def make(cls) -> str:
-        """Return what is made."""
+        """Return the name of the class."""
         return cls.__name__
 
 
@@ -70,7 +70,7 @@ class Bakery(Shop):
 
 
 def made(body: str) -> Callable[[], str]:
-    """Return a function that `exec` makes, as a library does that generates code."""
+    """Return a function created by `exec`, as in a library that generates code."""
     found: dict[str, Any] = {"__name__": __name__}
     exec(f"def sell():\n    {body}", found)  # noqa: S102 - the texts are above
     return found["sell"]
@@ -157,7 +157,7 @@ def test_one_file_may_be_imported_under_two_names(untouched, module):
     assert untouched.registry.get("plain").function is again.plain.definition.function
 
 
-def test_functions_that_capture_themselves_can_be_compared(untouched):
+def test_functions_that_capture_themselves_are_compared(untouched):
     def make(amount: int) -> Callable[[int], int]:
         def count_down(number: int) -> int:
             return count_down(number - 1) if number else amount
@@ -209,7 +209,7 @@ def test_a_function_inside_another_needs_a_name(untouched, define, function):
     assert untouched.registry.names() == ()
 
 
-def test_a_schedule_of_a_function_inside_another_names_its_task_too(untouched):
+def test_the_name_of_a_schedule_also_names_the_task_of_a_nested_function(untouched):
     @untouched.every(hours=1, name="hourly")
     def inside() -> None: ...
 
@@ -217,7 +217,7 @@ def test_a_schedule_of_a_function_inside_another_names_its_task_too(untouched):
     assert untouched.schedules.is_defined("hourly")
 
 
-def test_options_count_where_the_function_is_passed_with_them(untouched):
+def test_options_apply_when_the_function_is_passed_with_them(untouched):
     task = untouched.task(logged(charge), name="charge", retries=2)
 
     assert (task.name, task.definition.retry.limit) == ("charge", 2)

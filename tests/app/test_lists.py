@@ -80,7 +80,7 @@ def test_runs_are_filtered_by_state(app, send):
     assert ids(app.runs.list(fingerprint=bad.refresh().record.fingerprint)) == [bad.id]
 
 
-def test_pages_follow_each_other_without_gap_or_repeat(app, send):
+def test_pages_have_no_gap_and_no_duplicate(app, send):
     made = ids(app.enqueue_many(send.call(n * 2) for n in range(25)))
 
     found, cursor, pages = [], None, 0
@@ -96,7 +96,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(app, send):
     assert pages == 4
 
 
-def test_runs_that_are_made_meanwhile_do_not_disturb_the_pages(app, send):
+def test_runs_enqueued_between_two_pages_do_not_change_the_pages(app, send):
     made = ids(app.enqueue_many(send.call() for _ in range(6)))
     first = app.runs.list(limit=3)
     send.enqueue()
@@ -109,17 +109,17 @@ def test_runs_that_are_made_meanwhile_do_not_disturb_the_pages(app, send):
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ({"state": "done"}, "there is no state 'done'; there are queued, running"),
+        ({"state": "done"}, "there is no state 'done'; the states are queued, running"),
         ({"state": ["failed", ""]}, "there is no state ''"),
         ({"limit": 0}, "limit must be from 1 to 200, not 0"),
         ({"limit": 201}, "limit must be from 1 to 200, not 201"),
-        ({"tag": "tenant"}, "a tag filter reads name=value"),
-        ({"tag": "=x"}, "a tag filter reads name=value"),
+        ({"tag": "tenant"}, "a tag filter must have the form name=value"),
+        ({"tag": "=x"}, "a tag filter must have the form name=value"),
         ({"since": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001 - that is the case
-        ({"cursor": "page2"}, "cursor 'page2' is none that a list returned"),
+        ({"cursor": "page2"}, "cursor 'page2' is not valid; pass a cursor that a list returned"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(untouched, which, message):
+def test_an_invalid_filter_is_refused(untouched, which, message):
     with pytest.raises(BadOption, match=message):
         untouched.runs.list(**which)
 
@@ -127,7 +127,7 @@ def test_a_filter_that_means_nothing_is_refused(untouched, which, message):
 class TestQueues:
     """Pausing and resuming."""
 
-    def test_a_paused_queue_starts_nothing_and_others_go_on(self, app, send, bill):
+    def test_a_paused_queue_starts_no_runs_while_other_queues_continue(self, app, send, bill):
         app.queues.pause("mail", actor="ann", reason="spam")
         held, free = send.enqueue(2), bill.enqueue()
 
@@ -140,7 +140,7 @@ class TestQueues:
         (queue,) = [queue for queue in app.queues.list() if queue.name == "mail"]
         assert (queue.paused, queue.ready, queue.waiting) == (True, 0, 1)
 
-    def test_a_resumed_queue_goes_on(self, app, send):
+    def test_a_resumed_queue_starts_its_runs(self, app, send):
         app.queues.pause("mail")
         run = send.enqueue(2)
         app.worker().drain(timeout=20)
@@ -154,7 +154,7 @@ class TestQueues:
         assert acts[0] == ("bob", "resume", "queue mail")
 
     @pytest.mark.timing
-    def test_a_queue_that_is_resumed_goes_on_at_once_in_a_worker_that_runs(self, app, send, bill):
+    def test_a_running_worker_starts_the_runs_of_a_resumed_queue_immediately(self, app, send, bill):
         app.queues.pause("mail")
         run = send.enqueue(2)
 
@@ -168,24 +168,24 @@ class TestQueues:
             assert run.result(timeout=20) == 2
             assert time.monotonic() - begun < 2
 
-    def test_pausing_leaves_what_runs_alone(self, app):
-        entered, go_on = threading.Event(), threading.Event()
+    def test_pausing_a_queue_does_not_stop_its_active_run(self, app):
+        entered, may_continue = threading.Event(), threading.Event()
 
         @app.task(name="slow", queue="mail")
         def slow() -> str:
             entered.set()
-            go_on.wait(20)
+            may_continue.wait(20)
             return "done"
 
         run = slow.enqueue()
         with app.worker():
             assert entered.wait(20)
             app.queues.pause("mail")
-            go_on.set()
+            may_continue.set()
 
             assert run.result(timeout=20) == "done"
 
     @pytest.mark.parametrize("name", ["", "two words", "a\0", 7])
-    def test_a_name_that_no_queue_can_have_is_refused(self, untouched, name):
+    def test_an_invalid_queue_name_is_refused(self, untouched, name):
         with pytest.raises(BadOption, match="queue"):
             untouched.queues.pause(name)

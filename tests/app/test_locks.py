@@ -1,4 +1,4 @@
-"""`app.lock`: held by one, renewed while it is held, and known to be lost when it is."""
+"""`app.lock` has one holder, is renewed while it is held, and reports its loss."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ def other(store_url):
     other.close()
 
 
-def test_one_holds_it_and_the_other_waits(app, other):
+def test_a_lock_has_one_holder_while_the_other_caller_waits(app, other):
     order: list[str] = []
 
     def second() -> None:
@@ -41,9 +41,9 @@ def test_one_holds_it_and_the_other_waits(app, other):
     assert not held.is_held
 
 
-def test_a_busy_lock_says_who_holds_it(app, other):
+def test_the_error_for_a_busy_lock_names_its_holder(app, other):
     with app.lock("index", ttl=5):
-        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; it is free in \d"):
+        with pytest.raises(LockBusy, match=r"'index' is held by .*@.*; it expires in \d"):
             other.lock("index", timeout=0).__enter__()
         began = time.monotonic()
         with pytest.raises(LockBusy):
@@ -52,7 +52,7 @@ def test_a_busy_lock_says_who_holds_it(app, other):
     assert 0.2 <= time.monotonic() - began < 5
 
 
-def test_it_works_in_coroutines(app, other):
+def test_a_lock_works_in_coroutines(app, other):
     async def main() -> list[int]:
         fences = []
         inside = 0
@@ -72,7 +72,7 @@ def test_it_works_in_coroutines(app, other):
     assert asyncio.run(main()) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_coroutine_that_is_cancelled_while_it_waits_leaves_nothing_behind(app, other):
+def test_a_coroutine_that_is_cancelled_while_it_waits_acquires_no_lock(app, other):
     async def main() -> None:
         with app.lock("index"):
             waiting = asyncio.create_task(other.lock("index").aacquire())
@@ -85,7 +85,7 @@ def test_a_coroutine_that_is_cancelled_while_it_waits_leaves_nothing_behind(app,
     app.lock("index").acquire(timeout=20).release()
 
 
-def test_it_is_renewed_while_it_is_held(app, other):
+def test_a_lock_is_renewed_while_it_is_held(app, other):
     with app.lock("index", ttl=1) as held:
         for _ in range(5):
             time.sleep(0.5)
@@ -93,9 +93,9 @@ def test_it_is_renewed_while_it_is_held(app, other):
             held.check()
 
 
-def test_a_lock_that_cannot_be_renewed_is_lost_and_says_so(app, other, monkeypatch):
-    told = []
-    held = app.lock("index", ttl=1, on_lost=told.append).acquire()
+def test_a_lock_that_cannot_be_renewed_is_reported_as_lost(app, other, monkeypatch):
+    lost_locks = []
+    held = app.lock("index", ttl=1, on_lost=lost_locks.append).acquire()
 
     def gone(_ops):
         raise StoreUnavailable("gone")
@@ -103,7 +103,7 @@ def test_a_lock_that_cannot_be_renewed_is_lost_and_says_so(app, other, monkeypat
     monkeypatch.setattr(app.store, "apply", gone)
     assert held.lost.wait(10)
 
-    assert told == [held]
+    assert lost_locks == [held]
     assert not held.is_held
     with pytest.raises(LockLost, match="fence 1"):
         held.check()
@@ -115,28 +115,28 @@ def test_a_lock_that_cannot_be_renewed_is_lost_and_says_so(app, other, monkeypat
     taken.release()
 
 
-def test_a_lock_that_another_has_taken_is_lost_too(app, other, monkeypatch):
+def test_a_lock_that_another_process_acquired_is_lost(app, other, monkeypatch):
     held = app.lock("index", ttl=1).acquire()
     held._keepalive.stop()
     taken = other.lock("index", ttl=30).acquire(timeout=20)
     held._keepalive.tick()
 
-    wait_until(held.lost.is_set, seconds=10, what="it is known to be lost")
+    wait_until(held.lost.is_set, seconds=10, what="the lock is reported as lost")
     taken.release()
 
 
 @pytest.mark.parametrize("ttl", [0, 0.5, -1, float("nan"), 10**9, "a"])
-def test_a_ttl_has_bounds(app, ttl):
+def test_the_ttl_of_a_lock_has_bounds(app, ttl):
     with pytest.raises(BadOption, match="ttl of a lock"):
         app.lock("index", ttl=ttl)
 
 
-def test_a_name_is_checked(app):
+def test_the_name_of_a_lock_is_checked(app):
     with pytest.raises(BadOption):
         app.lock("")
 
 
-def test_who_shares_a_lock_object_releases_only_its_own(app, other, store_url):
+def test_two_threads_that_share_a_lock_object_release_only_their_own_locks(app, other, store_url):
     lock = app.lock("index", ttl=30)
     first = lock.__enter__()
     first._keepalive.stop()
@@ -161,7 +161,7 @@ def test_who_shares_a_lock_object_releases_only_its_own(app, other, store_url):
     thread.join()
 
 
-def test_a_forked_child_does_not_release_what_its_parent_holds(app, other):
+def test_a_forked_child_does_not_release_the_lock_of_its_parent(app, other):
     held = app.lock("index").acquire()
     child = os.fork()
     if child == 0:
@@ -175,13 +175,13 @@ def test_a_forked_child_does_not_release_what_its_parent_holds(app, other):
     held.release()
 
 
-def test_a_loop_that_ends_while_it_acquires_leaves_no_lock_behind(app, other):
-    is_asking, goes_on = threading.Event(), threading.Event()
+def test_a_loop_that_ends_during_acquire_leaves_the_lock_free(app, other):
+    is_asking, may_continue = threading.Event(), threading.Event()
 
     def hold() -> None:
         faultpoints.disarm()
         is_asking.set()
-        goes_on.wait(20)
+        may_continue.wait(20)
 
     async def main() -> None:
         asyncio.create_task(app.lock("index").aacquire())  # noqa: RUF006 - abandoned on purpose
@@ -190,12 +190,12 @@ def test_a_loop_that_ends_while_it_acquires_leaves_no_lock_behind(app, other):
     app.runs.list()
     faultpoints.arm("operate.before_write", hold)
     asyncio.run(main())
-    goes_on.set()
+    may_continue.set()
 
     other.lock("index").acquire(timeout=20).release()
 
 
-def test_a_closed_application_does_not_come_back_for_a_lock(app):
+def test_a_closed_application_is_not_reopened_to_renew_a_lock(app):
     held = app.lock("index", ttl=1).acquire()
     app.close()
 
@@ -203,33 +203,33 @@ def test_a_closed_application_does_not_come_back_for_a_lock(app):
     assert app._store._opened is None
 
 
-def test_the_timeout_of_a_lock_holds_for_acquire_too(app, other):
+def test_the_timeout_of_a_lock_applies_to_acquire(app, other):
     with app.lock("index"), pytest.raises(LockBusy):
         other.lock("index", timeout=0.1).acquire()
 
 
-def test_who_holds_it_and_asks_again_is_told_at_once(app):
-    with app.lock("index"), pytest.raises(LockBusy, match="this very thread"):
+def test_a_caller_that_acquires_its_own_lock_again_fails_immediately(app):
+    with app.lock("index"), pytest.raises(LockBusy, match="this same thread"):
         app.lock("index").acquire()
     with app.lock("index").try_acquire(), pytest.raises(LockBusy, match="wait for itself"):
         app.lock("index").acquire()
 
     async def main() -> None:
         async with app.lock("index"):
-            with pytest.raises(LockBusy, match="this very task"):
+            with pytest.raises(LockBusy, match="this same task"):
                 await app.lock("index").aacquire()
 
     asyncio.run(main())
 
 
-def test_callbacks_of_a_loop_are_one_caller_and_its_tasks_are_others(app):
-    told = []
+def test_the_callbacks_of_a_loop_are_one_holder_and_its_tasks_are_other_holders(app):
+    answers = []
 
     def ask(seconds: float) -> None:
         try:
-            told.append(app.lock("index").acquire(timeout=seconds))
+            answers.append(app.lock("index").acquire(timeout=seconds))
         except LockBusy as busy:
-            told.append(busy)
+            answers.append(busy)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -240,14 +240,14 @@ def test_callbacks_of_a_loop_are_one_caller_and_its_tasks_are_others(app):
         ask(0)
 
     asyncio.run(main())
-    held, of_itself, of_the_task = told
+    held, of_itself, of_the_task = answers
     held.release()
 
-    assert "this very thread" in str(of_itself)
-    assert "this very" not in str(of_the_task)
+    assert "this same thread" in str(of_itself)
+    assert "this same" not in str(of_the_task)
 
 
-def test_what_one_thread_entered_another_may_leave(app):
+def test_a_thread_may_release_a_lock_that_another_thread_acquired(app):
     lock = app.lock("index")
     threads = [threading.Thread(target=lock.__enter__), threading.Thread(target=lock.__exit__)]
     for thread in threads:
@@ -257,14 +257,14 @@ def test_what_one_thread_entered_another_may_leave(app):
     app.lock("index").acquire(timeout=0).release()
 
 
-def test_a_held_lock_shows_what_its_holder_needs_and_nothing_else(app):
+def test_a_held_lock_has_only_the_documented_attributes(app):
     with app.lock("index") as held:
         shown = {name for name in dir(held) if not name.startswith("_")}
 
     assert shown == {"name", "fence", "lost", "is_held", "check", "release"}
 
 
-def test_nothing_remembers_a_lock_that_was_released(app):
+def test_a_released_lock_is_forgotten(app):
     for _ in range(3):
         with app.lock("index"):
             pass

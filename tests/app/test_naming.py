@@ -1,4 +1,4 @@
-"""A task has one name, whether its file is run as a program or imported by a worker."""
+"""A task has the same name when its file is run as a program and when a worker imports it."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> str:
-    """Run Python on something in the folder and return what it printed."""
+    """Run Python in the folder and return its output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -63,7 +63,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_program_names_its_tasks_as_an_import_of_it_does(folder):
+def test_a_task_has_the_same_name_in_a_program_and_in_an_import_of_it(folder):
     as_program = run(folder, "shop.py")
     imported = run(folder, "-c", "import shop; print(shop.send.name, shop.Shop.bill.name)")
 
@@ -79,15 +79,15 @@ def test_a_program_names_its_tasks_as_an_import_of_it_does(folder):
     ],
     ids=["file", "module", "import"],
 )
-def test_a_program_inside_a_package_is_named_by_its_place_in_it(folder, arguments):
+def test_a_program_inside_a_package_names_its_tasks_with_the_package(folder, arguments):
     assert run(folder, *arguments) == "company.sales.shop:send company.sales.shop:Shop.bill"
 
 
-def test_a_package_run_by_its_name_is_named_without_main(folder):
+def test_the_tasks_of_a_package_run_by_its_name_are_named_without_main(folder):
     assert run(folder, "-m", "company.sales") == "company.sales:send company.sales:Shop.bill"
 
 
-def test_a_program_that_is_imported_too_registers_its_tasks_once(folder):
+def test_a_program_that_also_imports_itself_registers_its_tasks_once(folder):
     (folder / "base.py").write_text("from duly import Duly\napp = Duly()\n")
     (folder / "both.py").write_text(
         "from base import app\n"
@@ -101,7 +101,7 @@ def test_a_program_that_is_imported_too_registers_its_tasks_once(folder):
     assert run(folder, "both.py") == "True both:send"
 
 
-def test_a_process_that_multiprocessing_spawns_names_tasks_as_its_parent_does(folder):
+def test_a_process_spawned_by_multiprocessing_names_tasks_as_its_parent_does(folder):
     (folder / "parent.py").write_text(
         "import multiprocessing\n"
         "from shop import app\n"
@@ -154,7 +154,7 @@ def test_a_module_that_is_imported_again_registers_its_tasks_once(folder, again)
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_what_a_program_enqueues_a_worker_that_imports_it_runs(folder, app, store_url):
+def test_a_worker_that_imports_a_program_executes_the_runs_it_enqueued(folder, app, store_url):
     run(folder, "shop.py", "enqueue", DULY_URL=store_url)
 
     run(folder, "-c", "import shop; shop.app.worker().drain(timeout=20)", DULY_URL=store_url)
@@ -163,7 +163,7 @@ def test_what_a_program_enqueues_a_worker_that_imports_it_runs(folder, app, stor
     assert (found.record.task, found.state, found.result()) == ("shop:send", "succeeded", 42)
 
 
-def test_a_run_enqueued_under_an_old_name_is_run_by_the_task_that_carries_it(app, store_url):
+def test_a_run_enqueued_under_an_old_name_is_executed_by_the_task_with_that_alias(app, store_url):
     before = Duly(store_url)
 
     @before.task(name="old:name")

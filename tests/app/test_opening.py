@@ -1,4 +1,4 @@
-"""A store that cannot be used is a typed error at first use, that says what to do."""
+"""A store that cannot be used raises a typed error with advice at first use."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.untouched
 
 
 def with_task(url: str):
-    """Return an application and a task of it."""
+    """Return an application and one of its tasks."""
     app = Duly(url)
 
     @app.task(name="send")
@@ -30,7 +30,7 @@ def with_task(url: str):
     return app, send
 
 
-def test_defining_and_calling_plainly_needs_no_store():
+def test_defining_a_task_and_calling_it_directly_needs_no_store():
     app, send = with_task("postgresql://nobody@127.0.0.1:1/none")
 
     assert send() is None
@@ -78,7 +78,7 @@ def test_a_server_that_does_not_answer_is_unavailable():
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_comes_up_later_is_used_then(tmp_path):
+def test_a_store_whose_folder_is_created_later_can_be_used(tmp_path):
     folder = tmp_path / "missing"
     app, send = with_task(f"sqlite:///{folder / 'duly.db'}")
 
@@ -93,9 +93,9 @@ def test_a_server_that_comes_up_later_is_used_then(tmp_path):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("mysql://localhost/x", "is no store duly knows"),
-        ("duly.db", "is no store duly knows"),
-        ("", "is no store duly knows"),
+        ("mysql://localhost/x", "is not a supported store URL"),
+        ("duly.db", "is not a supported store URL"),
+        ("", "is not a supported store URL"),
         ("sqlite://duly.db", "is not of the form"),
         ("sqlite:///", "is not of the form"),
         ("sqlite:///duly.db?mode=ro", "is not of the form"),
@@ -111,12 +111,12 @@ def test_an_address_that_names_no_store_is_refused(url, message, monkeypatch):
         send.enqueue()
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path):
+def test_a_file_that_is_not_a_database_is_refused(tmp_path):
     file = tmp_path / "duly.db"
     file.write_bytes(b"Dear diary, " * 1000)
     _, send = with_task(f"sqlite:///{file}")
 
-    with pytest.raises(StoreRefused, match="not a sound SQLite database"):
+    with pytest.raises(StoreRefused, match="damaged or not a SQLite database"):
         send.enqueue()
 
     assert file.read_bytes() == b"Dear diary, " * 1000
@@ -131,7 +131,7 @@ def test_a_symbolic_link_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "folder that cannot be entered"])
-def test_a_store_that_cannot_be_written_says_so_and_stays_as_it_is(what):
+def test_a_read_only_store_raises_a_typed_error_and_stays_unchanged(what):
     with TemporaryDirectory() as outer:
         Path(outer).chmod(0o755)
         folder = Path(outer) / "data"
@@ -140,7 +140,7 @@ def test_a_store_that_cannot_be_written_says_so_and_stays_as_it_is(what):
         app, send = with_task(f"sqlite:///{file}")
         assert app.runs.list() == []
         app.close()
-        # By their group: a file that every user may write is refused for that reason.
+        # Grant access by group, because duly refuses a file that every user may write.
         for path in folder.iterdir():
             give_to_strangers_group(path)
             path.chmod(0o440 if path == file and what == "file" else 0o660)
@@ -162,7 +162,7 @@ def give_to_strangers_group(path: Path) -> None:
 
 
 def as_a_stranger(act) -> tuple[str, str]:
-    """Do something in a process that may not write everywhere; return what it raised."""
+    """Call the function as an unprivileged user. Return the type and message of its error."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -174,7 +174,7 @@ def as_a_stranger(act) -> tuple[str, str]:
             answer = ("nothing", "")
         except DulyError as error:
             answer = (type(error).__name__, str(error))
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             answer = (f"untyped {type(error).__name__}", str(error))
         os.write(writer, json.dumps(answer).encode())
         os._exit(0)
@@ -187,7 +187,7 @@ def as_a_stranger(act) -> tuple[str, str]:
 
 
 @pytest.mark.stores("sqlite")
-def test_a_full_disk_is_said_and_nothing_is_half_written(app, store_url):
+def test_a_full_disk_raises_store_full_and_leaves_no_partial_write(app, store_url):
     @app.task(name="send")
     def send(text: str) -> None: ...
 

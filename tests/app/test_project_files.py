@@ -1,4 +1,4 @@
-"""A pyproject.toml that a stranger made or can change sets nothing."""
+"""Settings in a pyproject.toml that another user owns or can change are refused."""
 
 import os
 
@@ -45,10 +45,10 @@ def test_a_strangers_file_is_refused(above, place):
     assert f"DULY_PYPROJECT={file}" in str(refused.value)
 
 
-def test_a_file_that_everybody_may_write_is_refused(above):
+def test_a_world_writable_file_is_refused(above):
     file = write_project(above, mode=0o666)
 
-    with pytest.raises(BadOption, match=f"every user may write {file}"):
+    with pytest.raises(BadOption, match=f"every user can write to {file}"):
         load_settings()
 
     file.chmod(0o664)
@@ -56,7 +56,7 @@ def test_a_file_that_everybody_may_write_is_refused(above):
 
 
 @as_root
-def test_a_file_that_changes_hands_is_looked_at_again(above):
+def test_a_file_whose_owner_changes_is_checked_again(above):
     file = write_project(above)
     assert load_settings().concurrency == 2
 
@@ -67,7 +67,7 @@ def test_a_file_that_changes_hands_is_looked_at_again(above):
 
 
 @as_root
-def test_a_strangers_link_to_ones_own_file_is_refused(above, tmp_path):
+def test_a_strangers_link_to_the_users_own_file_is_refused(above, tmp_path):
     (tmp_path / "old").mkdir()
     write_project(tmp_path / "old")
     link = above / "pyproject.toml"
@@ -81,7 +81,7 @@ def test_a_strangers_link_to_ones_own_file_is_refused(above, tmp_path):
 
 
 @as_root
-def test_a_strangers_file_without_a_table_of_duly_is_of_no_concern(above):
+def test_a_strangers_file_without_a_duly_table_is_ignored(above):
     write_project(above, "[tool.other]\nx = 1\n", owner=STRANGER)
 
     assert load_settings().origins == {}
@@ -106,7 +106,7 @@ def test_root_trusts_the_file_of_the_user_who_called_sudo(above, monkeypatch):
 @as_root
 @pytest.mark.parametrize("named", ["{above}/pyproject.toml", "../pyproject.toml"])
 def test_a_file_that_the_environment_names_is_trusted(above, monkeypatch, named):
-    """As in a container whose root uses a folder of its host."""
+    """This is the case of root in a container with a folder of the host."""
     file = write_project(above, owner=STRANGER, mode=0o666)
     monkeypatch.setenv("DULY_PYPROJECT", named.format(above=above))
 
@@ -117,7 +117,7 @@ def test_a_file_that_the_environment_names_is_trusted(above, monkeypatch, named)
     assert settings.origins["url"] == str(file)
 
 
-def test_the_environment_can_name_no_file(above, monkeypatch):
+def test_the_environment_can_disable_the_project_file(above, monkeypatch):
     write_project(above, mode=0o666)
     monkeypatch.setenv("DULY_PYPROJECT", "/dev/null")
 
@@ -131,8 +131,8 @@ def test_a_file_that_the_environment_names_must_exist(above, monkeypatch):
         load_settings()
 
 
-def test_a_pipe_in_the_place_of_the_file_keeps_nobody_waiting(above):
+def test_a_pipe_in_place_of_the_file_is_refused_without_blocking(above):
     os.mkfifo(above / "pyproject.toml")
 
-    with pytest.raises(BadOption, match="cannot be read: it is no regular file"):
+    with pytest.raises(BadOption, match="cannot be read: it is not a regular file"):
         load_settings()

@@ -1,4 +1,4 @@
-"""A task that is renamed with `aliases=` keeps its keys and shares its limit with the old name."""
+"""A task renamed with `aliases=` keeps its keys and shares its limit with the old name."""
 
 import asyncio
 import sqlite3
@@ -26,7 +26,7 @@ def charge(order: int) -> int:
 
 @pytest.fixture
 def before(store_url: str) -> Iterator[Duly]:
-    """The application of the version that has the old name."""
+    """The application of the version with the old name."""
     app = Duly(store_url)
     yield app
     app.close()
@@ -62,7 +62,7 @@ def test_a_key_taken_before_the_rename_finds_its_run(before, old, new):
     assert new.using(key="43").enqueue(43).new
 
 
-def test_a_key_of_other_arguments_conflicts_over_the_rename(old, new):
+def test_a_key_with_other_arguments_conflicts_across_the_rename(old, new):
     old.using(key="42").enqueue(42)
 
     with pytest.raises(KeyConflict):
@@ -80,7 +80,7 @@ def test_one_batch_finds_the_keys_of_both_names(app, old, new):
     assert found[2].id == found[3].id
 
 
-def test_a_key_is_found_over_the_rename_in_a_callers_transaction(app, store_url, old, new):
+def test_a_key_is_found_across_the_rename_in_a_callers_transaction(app, store_url, old, new):
     first = old.using(key="42").enqueue(42)
 
     with connection_to(store_url) as connection:
@@ -96,7 +96,7 @@ def test_a_key_is_found_over_the_rename_in_a_callers_transaction(app, store_url,
 
 
 @pytest.mark.stores("postgres-18")
-def test_a_key_is_found_over_the_rename_in_a_transaction_of_asyncpg(store_url, old, new):
+def test_a_key_is_found_across_the_rename_in_an_asyncpg_transaction(store_url, old, new):
     async def enqueue() -> list[bool]:
         connection = await asyncpg.connect(store_url)
         try:
@@ -142,7 +142,7 @@ def test_resetting_a_key_frees_it_under_all_names(app, old, new, name):
     assert not app.reset_key(new, "42")
 
 
-def test_versions_that_both_know_both_names_share_keys_in_both_directions(before, new):
+def test_two_versions_that_know_both_names_share_keys_in_both_directions(before, new):
     swapped = before.task(name=OLD, aliases=(NEW,))(charge)
 
     first = new.using(key="1").enqueue(1)
@@ -165,4 +165,4 @@ def test_why_names_the_run_of_the_old_name_that_holds_the_limit(before, app):
     waiting = look.enqueue(2)
     app.worker().drain(timeout=SECONDS)
 
-    assert f"1 of 1 are running, run {holder.id}" in found[0]
+    assert f"1 of 1 are running: run {holder.id}" in found[0]

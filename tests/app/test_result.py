@@ -1,4 +1,4 @@
-"""What `result()` returns, and how it says what else became of a run."""
+"""The return value of `result()`, and its errors for runs that did not succeed."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Settled, Want
 
 @pytest.fixture
 def double(app: Duly):
-    """A task that succeeds, fails or discards itself, as it is told."""
+    """A task that succeeds, fails or discards itself, depending on its argument."""
 
     @app.task(name="double")
     def double(number: int, end: str = "return") -> int:
@@ -38,7 +38,7 @@ def double(app: Duly):
 
 
 def settle_as(app: Duly, state: State, cause: str, outcome: str) -> None:
-    """End the one ready run as a worker would."""
+    """Claim the only ready run and settle it."""
     worker_id = new_id()
     app.store.apply([RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["double"]')])
     (claims,) = app.store.apply([ClaimRuns(worker_id, (Want(None, "thread", 1),), ("double",))])
@@ -47,7 +47,7 @@ def settle_as(app: Duly, state: State, cause: str, outcome: str) -> None:
     assert app.store.apply([op]) == [Settled.DONE]
 
 
-def test_a_result_is_what_the_body_returned(app, double):
+def test_a_result_is_the_return_value_of_the_task(app, double):
     run = double.enqueue(21)
     app.worker().drain(timeout=20)
 
@@ -56,14 +56,14 @@ def test_a_result_is_what_the_body_returned(app, double):
     assert app.runs.get(run.id).result(timeout=0) == 42
 
 
-def test_a_result_that_has_not_come_yet_is_waited_for(app, double):
+def test_a_result_waits_until_the_run_ends(app, double):
     with app.worker():
         run = double.enqueue(4)
 
         assert run.result(timeout=20) == 8
 
 
-def test_a_result_is_waited_for_without_blocking_the_loop(app, double):
+def test_aresult_waits_without_blocking_the_event_loop(app, double):
     turns = 0
 
     async def count():
@@ -84,7 +84,7 @@ def test_a_result_is_waited_for_without_blocking_the_loop(app, double):
     assert turns > 5
 
 
-def test_waiting_no_longer_than_asked_says_how_the_run_stands(app, double):
+def test_the_timeout_error_of_a_result_contains_the_state_of_the_run(app, double):
     run = double.enqueue(1)
 
     begun = time.monotonic()
@@ -96,12 +96,12 @@ def test_waiting_no_longer_than_asked_says_how_the_run_stands(app, double):
     assert time.monotonic() - begun < 5
 
 
-def test_no_time_to_wait_is_one_look(double):
+def test_a_result_with_a_timeout_of_zero_checks_once(double):
     with pytest.raises(TimeoutError):
         double.enqueue(1).result(timeout=0)
 
 
-def test_a_failed_run_raises_what_its_last_attempt_raised(app, double):
+def test_the_result_of_a_failed_run_raises_the_error_of_its_last_attempt(app, double):
     run = double.enqueue(7, end="raise")
     app.worker().drain(timeout=20)
 
@@ -113,7 +113,7 @@ def test_a_failed_run_raises_what_its_last_attempt_raised(app, double):
         asyncio.run(run.aresult(timeout=5))
 
 
-def test_a_discarded_run_raises_that_it_was_cancelled(app, double):
+def test_the_result_of_a_discarded_run_raises_run_cancelled(app, double):
     run = double.enqueue(7, end="discard")
     app.worker().drain(timeout=20)
 
@@ -123,7 +123,7 @@ def test_a_discarded_run_raises_that_it_was_cancelled(app, double):
     assert (caught.value.run_id, caught.value.cause) == (run.id, "discarded")
 
 
-def test_a_cancelled_run_raises_that_it_was(double):
+def test_the_result_of_a_cancelled_run_raises_run_cancelled(double):
     run = double.enqueue(7)
 
     assert run.cancel() == "cancelled"
@@ -133,7 +133,7 @@ def test_a_cancelled_run_raises_that_it_was(double):
     assert caught.value.cause == "requested"
 
 
-def test_an_interrupted_run_raises_what_to_find_out(app, double):
+def test_the_result_of_an_interrupted_run_raises_run_interrupted_with_advice(app, double):
     run = double.enqueue(7)
     settle_as(app, State.INTERRUPTED, "crashed", "lost")
 
@@ -143,7 +143,7 @@ def test_an_interrupted_run_raises_what_to_find_out(app, double):
     assert (caught.value.run_id, caught.value.cause) == (run.id, "crashed")
 
 
-def test_a_result_can_be_read_where_the_task_is_not_known(app, double, store_url):
+def test_a_result_can_be_read_in_a_process_without_its_task(app, double, store_url):
     run = double.enqueue(21)
     app.worker().drain(timeout=20)
 
@@ -163,7 +163,7 @@ def test_an_unknown_run_is_not_found(app):
     assert app.store.list_audit_entries(None, 10) == []
 
 
-def test_cancelling_twice_tells_the_state_it_found(app, double):
+def test_a_second_cancel_returns_the_current_state(app, double):
     run = double.enqueue(1)
 
     assert [run.cancel(reason="no need"), run.cancel(), app.runs.cancel(run.id)] == [
@@ -174,7 +174,7 @@ def test_cancelling_twice_tells_the_state_it_found(app, double):
     assert [act.reason for act in app.store.list_audit_entries(run.id, 10)] == ["no need"]
 
 
-def test_cancelling_what_has_succeeded_changes_nothing(app, double):
+def test_cancelling_a_succeeded_run_changes_nothing(app, double):
     run = double.enqueue(1)
     app.worker().drain(timeout=20)
 
@@ -182,12 +182,12 @@ def test_cancelling_what_has_succeeded_changes_nothing(app, double):
     assert run.refresh().state == "succeeded"
 
 
-def test_a_run_that_still_lives_cannot_be_retried(double):
+def test_a_live_run_cannot_be_retried(double):
     with pytest.raises(RunNotFinal, match="is queued"):
         double.enqueue(1).retry()
 
 
-def test_a_final_run_can_be_retried_under_its_id(app, double):
+def test_a_final_run_can_be_retried_with_the_same_id(app, double):
     run = double.enqueue(7, end="raise")
     app.worker().drain(timeout=20)
 
@@ -202,7 +202,9 @@ def test_a_final_run_can_be_retried_under_its_id(app, double):
     assert (act.actor, act.act, act.reason) == ("ann", "edit and redrive", "bug fixed")
 
 
-def test_other_arguments_of_a_task_that_is_not_known_are_refused(app, double, store_url):
+def test_a_retry_with_new_arguments_is_refused_in_a_process_without_the_task(
+    app, double, store_url
+):
     run = double.enqueue(7, end="raise")
     app.worker().drain(timeout=20)
 

@@ -1,4 +1,4 @@
-"""`app.schedules`, and schedules that code defines."""
+"""`app.schedules`, and schedules in code."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ def test_a_schedule_is_added_at_run_time(app, digest):
     assert all(at.tzinfo == ZoneInfo("Europe/Paris") and at.weekday() < 5 for at in upcoming)
 
 
-def test_its_runs_are_as_its_task_and_its_arguments_say(app, digest):
+def test_the_runs_of_a_schedule_have_its_arguments_and_the_options_of_its_task(app, digest):
     app.schedules.add("once", digest, at=now(), kwargs={"user": 7})
 
     fire_due(app.store, 10)
@@ -66,7 +66,9 @@ def test_its_runs_are_as_its_task_and_its_arguments_say(app, digest):
 @pytest.mark.parametrize(
     ("on_duplicate", "hour"), [("replace", 8), ("keep", 7)], ids=["replace", "keep"]
 )
-def test_a_second_one_of_the_same_name_replaces_or_is_dropped(app, digest, on_duplicate, hour):
+def test_a_second_schedule_with_the_same_name_replaces_the_first_or_is_dropped(
+    app, digest, on_duplicate, hour
+):
     app.schedules.add("digest", digest, cron="0 7 * * *")
 
     app.schedules.add("digest", digest, cron="0 8 * * *", on_duplicate=on_duplicate)
@@ -74,14 +76,16 @@ def test_a_second_one_of_the_same_name_replaces_or_is_dropped(app, digest, on_du
     assert {at.hour for at in app.schedules.next("digest")} == {hour}
 
 
-def test_or_is_an_error_that_names_both(app, digest):
+def test_the_error_for_a_second_schedule_with_the_same_name_names_both_actors(app, digest):
     app.schedules.add("digest", digest, cron="0 7 * * *", actor="ada")
 
-    with pytest.raises(ScheduleExists, match=r"'digest' is asked for at run time by bob .* by ada"):
+    with pytest.raises(
+        ScheduleExists, match=r"'digest' cannot be defined at run time by bob.* by ada"
+    ):
         app.schedules.add("digest", digest, cron="0 8 * * *", on_duplicate="error", actor="bob")
 
 
-def test_two_reminders_to_one_user_both_come(app, digest):
+def test_two_one_time_schedules_with_the_same_name_both_run(app, digest):
     app.schedules.add("remind:1", digest, at=now())
     fire_due(app.store, 10)
     app.schedules.add("remind:1", digest, at=now())
@@ -114,7 +118,7 @@ def test_two_reminders_to_one_user_both_come(app, digest):
         ({"every": 5, "start": datetime.max.replace(tzinfo=UTC)}, "between the years"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_and_nothing_is_written(app, digest, options, problem):
+def test_an_invalid_schedule_is_refused_and_nothing_is_written(app, digest, options, problem):
     with pytest.raises(BadOption, match=problem):
         app.schedules.add("digest", digest, **options)
 
@@ -122,12 +126,12 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_written(app, digest, opti
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "remove", "run_now", "get", "next"])
-def test_a_schedule_that_is_not_there_is_named(app, act):
+def test_the_error_for_an_unknown_schedule_names_it(app, act):
     with pytest.raises(ScheduleNotFound, match="no schedule 'nothing'"):
         getattr(app.schedules, act)("nothing")
 
 
-def test_pause_resume_run_and_remove(app, digest):
+def test_a_schedule_can_be_paused_resumed_run_and_removed(app, digest):
     app.schedules.add("digest", digest, every=60)
 
     app.schedules.pause("digest", reason="too loud")
@@ -145,7 +149,7 @@ def test_pause_resume_run_and_remove(app, digest):
     assert [f.reason for f in app.schedules.firings("digest")] == ["by ada"]
 
 
-def test_one_that_has_ended_is_neither_paused_nor_resumed(app, digest):
+def test_an_ended_schedule_can_be_neither_paused_nor_resumed(app, digest):
     app.schedules.add("once", digest, at=now())
     fire_due(app.store, 10)
 
@@ -156,7 +160,7 @@ def test_one_that_has_ended_is_neither_paused_nor_resumed(app, digest):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_six_fields_need_a_word_on_which_of_them_names_seconds(app, digest):
+def test_a_cron_expression_with_six_fields_needs_seconds_field(app, digest):
     with pytest.raises(BadSchedule, match="six fields"):
         app.schedules.add("digest", digest, cron="* * * * * */20")
     with pytest.raises(BadSchedule, match="six fields"):
@@ -170,7 +174,7 @@ def test_six_fields_need_a_word_on_which_of_them_names_seconds(app, digest):
     assert {instant.second for instant in app.schedules.next("digest", 6)} == {0, 20, 40}
 
 
-def test_a_schedule_that_was_absent_for_long_is_paused_in_one_call(app, digest):
+def test_a_schedule_with_many_missed_instants_is_paused_in_one_call(app, digest):
     app.schedules.add("digest", digest, cron="* * * * * *", seconds_field="first")
     with opened_tables(app.url) as tables:
         hour = "3600000000" if app.url.startswith("sqlite") else "interval '1 hour'"
@@ -192,14 +196,14 @@ def test_a_backfill_runs_the_instants_of_a_span_once(app, digest):
     again = app.schedules.backfill("digest", start, start + timedelta(hours=6))
 
     assert (len(runs), len(again)) == (5, 1)
-    with pytest.raises(BadSchedule, match="shorter pieces"):
+    with pytest.raises(BadSchedule, match="shorter periods"):
         app.schedules.backfill("digest", start, start + timedelta(days=365))
 
 
-# -- in code --
+# -- schedules in code --
 
 
-def test_schedules_of_the_code_are_made_known_when_a_worker_starts(app):
+def test_schedules_in_code_are_stored_when_a_worker_starts(app):
     @app.cron("0 2 * * *", tz="Europe/Paris", retries=3, name="nightly")
     def nightly() -> None: ...
 
@@ -229,7 +233,9 @@ def test_a_pause_and_a_cursor_survive_a_restart(app):
     assert app.schedules.get(poll.name) == before
 
 
-def test_what_is_gone_from_the_code_is_marked_and_others_modules_are_left_alone(app, store_url):
+def test_a_schedule_that_is_gone_from_the_code_is_removed_and_other_modules_are_unchanged(
+    app, store_url
+):
     app.task(name="other:task")(lambda: None)
     app.every(hours=1, name="theirs")(_named("elsewhere:poll"))
     app.every(hours=1, name="ours")(_named("other:poll"))
@@ -245,7 +251,7 @@ def test_what_is_gone_from_the_code_is_marked_and_others_modules_are_left_alone(
     with_less.close()
 
 
-def test_schedules_of_another_application_with_the_same_module_name_are_left_alone(app, store_url):
+def test_schedules_of_another_application_with_the_same_module_name_are_unchanged(app, store_url):
     app.every(hours=1)(_named("tasks:nightly"))
     with app.worker():
         pass
@@ -258,7 +264,7 @@ def test_schedules_of_another_application_with_the_same_module_name_are_left_alo
     other.close()
 
 
-def test_a_schedule_is_removed_while_workers_of_the_version_before_still_run(app, store_url):
+def test_a_schedule_is_removed_while_workers_of_the_previous_version_still_run(app, store_url):
     app.task(_named("tasks:bill"))
     app.every(hours=1)(_named("tasks:nightly"))
 
@@ -268,7 +274,7 @@ def test_a_schedule_is_removed_while_workers_of_the_version_before_still_run(app
         wait_until(
             lambda: app.store.list_workers() and app.schedules.list(),
             seconds=20,
-            what="the worker has made its tasks and schedules known",
+            what="the worker has stored its tasks and schedules",
         )
         later.schedules.sync()
 
@@ -291,7 +297,7 @@ def test_a_name_that_code_and_run_time_both_use_is_an_error(app, digest):
     @app.cron("0 2 * * *", name="nightly")
     def nightly() -> None: ...
 
-    with pytest.raises(ScheduleExists, match=r"in code, .*test_schedules.py:\d+ .* by ada"):
+    with pytest.raises(ScheduleExists, match=r"in code, .*test_schedules.py:\d+: .* by ada"):
         app.schedules.sync()
 
 
@@ -302,12 +308,12 @@ def test_a_schedule_needs_a_task_that_takes_no_arguments(app):
         def greet(user: int) -> None: ...
 
 
-def test_an_unknown_option_is_named(app):
+def test_the_error_for_an_unknown_schedule_option_names_it(app):
     with pytest.raises(BadOption, match="no option 'often'"):
         app.every(hours=1, often=True)(lambda: None)
 
 
-def test_a_zone_that_this_machine_does_not_know_is_shown_and_can_be_mended(app, digest):
+def test_an_unknown_time_zone_is_shown_and_can_be_replaced(app, digest):
     app.schedules.add("digest", digest, cron="0 2 * * *")
     stored = app.store.list_schedules(ScheduleFilter("digest"))[0]
     unknown = stored._replace(trigger='{"cron": "0 2 * * *", "tz": "Mars/Olympus"}')
@@ -320,6 +326,6 @@ def test_a_zone_that_this_machine_does_not_know_is_shown_and_can_be_mended(app, 
     assert app.schedules.get("digest").tz == "UTC"
 
 
-def test_what_is_no_task_is_refused(app):
+def test_a_schedule_for_a_value_that_is_not_a_task_is_refused(app):
     with pytest.raises(BadSchedule, match="fires a task"):
         app.schedules.add("x", "nosuch", cron="0 7 * * *")

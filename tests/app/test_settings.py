@@ -1,4 +1,4 @@
-"""Settings: where they come from, which counts most, and what is refused."""
+"""Settings: their sources, the order of the sources, and invalid settings."""
 
 import os
 from datetime import timedelta
@@ -13,7 +13,7 @@ from duly.settings import load_settings, worker_settings
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own, and nothing of duly in the environment."""
+    """An empty current folder, without duly variables in the environment."""
     for name in [name for name in os.environ if name.startswith("DULY_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -26,13 +26,15 @@ def write_project(folder: Path, text: str) -> Path:
     return file
 
 
-def test_without_a_word_the_defaults_hold():
+def test_settings_have_defaults():
     settings = load_settings()
 
     assert (settings.url, settings.concurrency, settings.origins) == ("sqlite:///duly.db", 10, {})
 
 
-def test_keywords_count_most_then_the_environment_then_the_project(folder, monkeypatch):
+def test_keywords_override_the_environment_and_the_environment_overrides_the_project(
+    folder, monkeypatch
+):
     file = write_project(folder, "[tool.duly]\nconcurrency = 2\nasync-limit = 3\ngrace = '1m'\n")
     monkeypatch.setenv("DULY_CONCURRENCY", "4")
     monkeypatch.setenv("DULY_ASYNC_LIMIT", "5")
@@ -48,7 +50,7 @@ def test_keywords_count_most_then_the_environment_then_the_project(folder, monke
     }
 
 
-def test_a_file_that_the_project_names_is_one_wherever_a_program_starts(folder, monkeypatch):
+def test_a_path_in_the_project_file_does_not_depend_on_the_current_folder(folder, monkeypatch):
     write_project(folder, "[tool.duly]\nurl = 'sqlite:///data/shop.db'\n")
     below = folder / "scripts" / "nightly"
     below.mkdir(parents=True)
@@ -57,7 +59,7 @@ def test_a_file_that_the_project_names_is_one_wherever_a_program_starts(folder, 
     assert load_settings().url == f"sqlite:///{folder}/data/shop.db"
 
 
-def test_a_project_without_settings_is_not_looked_past(folder, monkeypatch):
+def test_the_search_stops_at_the_nearest_project_even_without_settings(folder, monkeypatch):
     write_project(folder, "[tool.duly]\nconcurrency = 2\n")
     inner = folder / "inner"
     inner.mkdir()
@@ -82,16 +84,16 @@ def test_a_project_without_settings_is_not_looked_past(folder, monkeypatch):
         "DULY_DASHBOARD_PORT_53_UDP_PROTO",
     ],
 )
-def test_what_belongs_to_others_in_the_environment_is_let_be(name, monkeypatch):
+def test_environment_variables_of_other_programs_are_ignored(name, monkeypatch):
     monkeypatch.setenv(name, "x")
 
     assert load_settings().origins == {}
 
 
-def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypatch):
+def test_the_error_for_an_unknown_setting_suggests_the_nearest_known_name(folder, monkeypatch):
     with pytest.raises(BadOption, match=r"'concurency' \(keyword\); did you mean 'concurrency'"):
         Duly(concurency=3)
-    with pytest.raises(BadOption, match=r"there is no setting 'xyz' .*; there are url, app"):
+    with pytest.raises(BadOption, match=r"there is no setting 'xyz' .*; the settings are url, app"):
         Duly(xyz=3)
     write_project(folder, "[tool.duly]\nleese = 3\n")
     with pytest.raises(BadOption, match=r"'leese' \(.*pyproject.toml\); did you mean 'lease'"):
@@ -109,22 +111,22 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(folder, monkeypa
         ({"concurrency": 0}, "at least 1"),
         ({"processes": 0}, "at least 1"),
         ({"lease": 9, "beat": 5}, "beat"),
-        ({"grace": "soon"}, "no duration"),
-        ({"grace": True}, "must be seconds"),
+        ({"grace": "soon"}, "not a duration"),
+        ({"grace": True}, "must be a number of seconds"),
         ({"queues": ":"}, "name:limit"),
-        ({"url": 3}, "must be a text"),
+        ({"url": 3}, "must be a string"),
         ({"log_level": "LOUD"}, "one of DEBUG"),
         ({"log_format": "xml"}, "text or json"),
         ({"dashboard_users": "ann"}, "name:password"),
         ({"dashboard_forwarded_allow_ips": "proxy"}, "addresses and networks of proxies"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(given, words):
+def test_an_invalid_setting_is_refused_immediately(given, words):
     with pytest.raises(BadOption, match=words):
         load_settings(**given)
 
 
-def test_a_lease_and_a_beat_from_two_places_are_checked_together(folder, monkeypatch):
+def test_a_lease_and_a_beat_from_two_sources_are_checked_together(folder, monkeypatch):
     write_project(folder, "[tool.duly]\nlease = 3\n")
     with pytest.raises(BadOption, match="beat"):
         load_settings()
@@ -133,7 +135,7 @@ def test_a_lease_and_a_beat_from_two_places_are_checked_together(folder, monkeyp
     assert load_settings().worker().lease == 3
 
 
-def test_a_project_that_cannot_be_read_says_so(folder):
+def test_a_project_file_with_invalid_toml_is_refused(folder):
     write_project(folder, "[tool.duly\n")
 
     with pytest.raises(BadOption, match=r"pyproject.toml cannot be read"):
@@ -143,14 +145,14 @@ def test_a_project_that_cannot_be_read_says_so(folder):
 @pytest.mark.parametrize(
     "spoil", [lambda file: file.write_bytes(b"\xff"), lambda file: file.mkdir()]
 )
-def test_a_project_that_is_no_text_says_so(folder, spoil):
+def test_a_project_file_that_is_not_text_is_refused(folder, spoil):
     spoil(folder / "pyproject.toml")
 
     with pytest.raises(BadOption, match=r"pyproject.toml cannot be read"):
         Duly()
 
 
-def test_a_folder_that_is_gone_has_no_project(folder, monkeypatch):
+def test_a_deleted_folder_has_no_project(folder, monkeypatch):
     gone = folder / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -179,7 +181,7 @@ def test_durations_have_units():
     ]
 
 
-def test_what_is_kept_for_ever_says_so(folder, monkeypatch):
+def test_a_retention_can_be_forever(folder, monkeypatch):
     monkeypatch.setenv("DULY_DEAD_RETENTION", "forever")
 
     found = load_settings(retention=None, act_retention="90d")
@@ -192,22 +194,22 @@ def test_what_is_kept_for_ever_says_so(folder, monkeypatch):
 
 @pytest.mark.parametrize("name", ["retention", "dead_retention", "act_retention"])
 @pytest.mark.parametrize("wrong", [-1, "-1d", "never", float("nan"), True])
-def test_nothing_is_kept_for_a_time_that_is_none(folder, name, wrong):
+def test_an_invalid_retention_is_refused(folder, name, wrong):
     with pytest.raises(BadOption, match=name):
         load_settings(**{name: wrong})
 
 
 @pytest.mark.parametrize("wrong", [-1, "-1d", "never", timedelta(days=-1), True, object()])
-def test_a_task_cannot_keep_its_runs_for_such_a_time_either(wrong):
+def test_an_invalid_retention_of_a_task_is_refused(wrong):
     with pytest.raises(BadOption):
         Duly().task(retention=wrong)(print_nothing)
 
 
 def print_nothing() -> None:
-    """Be a task."""
+    """Do nothing."""
 
 
-def test_a_task_says_how_long_its_runs_are_kept():
+def test_a_task_has_a_retention_of_its_own():
     app = Duly()
     for number, given in enumerate([60, "2d", timedelta(hours=1), "forever", None]):
         app.task(name=f"t{number}", retention=given)(print_nothing)

@@ -1,4 +1,4 @@
-"""Why a run is not running, as the application, a newcomer and the command line are told."""
+"""Why a run is not running: the answers of the application, a program and the command line."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def send(app: Duly):
-    """A task that returns, or raises as long as it is told to."""
+    """A task that raises if its argument is false."""
 
     @app.task(name="shop:send", retries=Retry(3, base=600))
     def send(ok: bool = True) -> None:  # noqa: FBT001, FBT002 - as tasks are called
@@ -45,17 +45,17 @@ def send(app: Duly):
     return send
 
 
-def test_a_run_of_later_says_when(send):
+def test_why_reports_that_a_delayed_run_is_not_due(send):
     assert send.using(delay=3600).enqueue().why().cause == "later"
 
 
-def test_a_run_of_a_paused_queue_says_so(app, send):
+def test_why_names_the_paused_queue_of_a_run(app, send):
     app.queues.pause("default")
 
     assert "queue 'default' is paused" in str(send.enqueue().why())
 
 
-def test_a_run_that_failed_says_what_it_raised_and_when_it_is_tried_again(app, send):
+def test_why_names_the_error_of_a_run_that_waits_for_its_retry(app, send):
     run = send.enqueue(ok=False)
     app.worker().drain(timeout=20)
 
@@ -65,7 +65,7 @@ def test_a_run_that_failed_says_what_it_raised_and_when_it_is_tried_again(app, s
     assert "OSError: no route" in reason.sentence
 
 
-def test_a_run_that_sleeps_says_in_which_step(app):
+def test_why_reports_that_a_run_is_sleeping(app):
     @app.task(name="rest")
     def rest() -> None:
         sleep("a-while", 3600)
@@ -76,14 +76,14 @@ def test_a_run_that_sleeps_says_in_which_step(app):
     assert run.why().cause == "sleeping"
 
 
-def test_a_run_without_workers_says_which_store_it_waits_in(app, send):
+def test_why_names_the_store_of_a_run_without_workers(app, send):
     reason = send.enqueue().why()
 
     assert reason.cause == "no_worker"
     assert f"on {app.store.shown_url}; start one" in reason.sentence
 
 
-def test_a_run_that_live_workers_cannot_run_says_what_they_lack(app, send, store_url):
+def test_why_explains_that_live_workers_cannot_execute_a_run(app, send, store_url):
     other = Duly(store_url)
 
     @other.task(name="store:send")
@@ -91,14 +91,14 @@ def test_a_run_that_live_workers_cannot_run_says_what_they_lack(app, send, store
 
     with other.worker():
         run = send.enqueue()
-        assert "they know store:send" in str(run.why())
+        assert "live workers know store:send" in str(run.why())
     other.close()
 
     with app.worker(queues="mail"):
         assert run.why().cause == "other_queue"
 
 
-def test_a_run_that_is_running_says_where(app):
+def test_why_names_the_process_of_an_active_run(app):
     begun, end = threading.Event(), threading.Event()
 
     @app.task(name="stay")
@@ -116,18 +116,18 @@ def test_a_run_that_is_running_says_where(app):
     assert run.why().cause == "ended"
 
 
-def test_who_waits_for_a_run_that_nobody_claims_is_told_why_once(send, caplog, monkeypatch):
+def test_a_caller_that_waits_for_an_unclaimed_run_logs_the_cause_once(send, caplog, monkeypatch):
     monkeypatch.setattr(duly.run, "UNCLAIMED_SECONDS", 0.01)
 
     with caplog.at_level(logging.WARNING, "duly"), pytest.raises(WorkerTimeout) as caught:
         send.enqueue().result(timeout=0.2)
 
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "(shop:send) has not begun yet: no worker has been seen" in told
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "(shop:send) has not started yet: no worker has been seen" in warning
     assert "is still queued after 0.2 s: no worker has been seen" in str(caught.value)
 
 
-# -- as a newcomer meets it: one file, two terminals --
+# -- a first program: one file, two terminals --
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def environment() -> dict[str, str]:
 
 
 def in_terminal(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program in that folder to its end."""
+    """Run a program in that folder until it ends."""
     return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -156,10 +156,10 @@ def in_terminal(folder: Path, *command: str) -> "subprocess.CompletedProcess[str
     )
 
 
-def test_a_program_whose_worker_is_missing_is_told_to_start_one(folder):
-    told = in_terminal(folder, "shop.py", "0.1").stderr
+def test_a_program_without_a_worker_prints_advice_to_start_one(folder):
+    output = in_terminal(folder, "shop.py", "0.1").stderr
 
-    assert f"no worker has been seen on {folder / 'duly.db'}; start one" in told
+    assert f"no worker has been seen on {folder / 'duly.db'}; start one" in output
 
 
 @pytest.mark.process
@@ -175,10 +175,10 @@ def test_a_program_and_the_worker_that_imports_it_agree_on_names(folder):
     app.close()
 
 
-def test_a_command_in_another_folder_says_which_file_is_missing(tmp_path):
-    told = in_terminal(tmp_path, *DULY, "why", "00000000-0000-7000-8000-00000000dead")
+def test_a_command_in_another_folder_names_the_missing_file(tmp_path):
+    output = in_terminal(tmp_path, *DULY, "why", "00000000-0000-7000-8000-00000000dead")
 
-    assert (told.returncode, f"no database at {tmp_path}" in told.stderr) == (1, True)
+    assert (output.returncode, f"no database at {tmp_path}" in output.stderr) == (1, True)
 
 
 LATER = SHOP.replace("timeout=float(sys.argv[1])", "")
@@ -193,18 +193,18 @@ def send(number: int) -> int:
     return number
 """
 CAUSES = {
-    "nobody": ("no_worker", "no worker has been seen on "),
+    "no_worker": ("no_worker", "no worker has been seen on "),
     "other_queue": (
         "other_queue",
-        "serves queue 'mail'; they serve default: start one with -q mail",
+        "serves queue 'mail'; these workers serve default: start one with -q mail",
     ),
-    "other_name": ("not_registered", "no live worker registers task 'shop:send' on "),
-    "other_file": ("no_worker", "if one is running, it uses another store than this"),
+    "other_name": ("not_registered", "no live worker knows task 'shop:send' on "),
+    "other_file": ("no_worker", "if a worker is running, it uses another store"),
 }
 
 
 class Newcomer:
-    """Somebody with one file and two terminals, who made a mistake."""
+    """A user with one file and two terminals who made a mistake."""
 
     def __init__(self, folder: Path, mistake: str) -> None:
         self.folder = folder
@@ -222,7 +222,7 @@ class Newcomer:
         self.worker = None if command is None else self._start(place, *DULY, *command)
 
     def see_worker(self) -> str:
-        """Wait until the worker has begun; return which store it says that it uses."""
+        """Wait until the worker has started. Return its first line, which names its store."""
         if self.worker is None or self.worker.stderr is None:
             return ""
         first, _ = (self.worker.stderr.readline() for _ in range(2))
@@ -231,14 +231,14 @@ class Newcomer:
     def run_program(self) -> None:
         self.program = self._start(self.folder, "shop.py")
 
-    def is_told(self) -> str:
-        """Return what the program says while it waits for its result."""
+    def first_log_line(self) -> str:
+        """Return the line that the program logs while it waits for its result."""
         assert self.program.stderr is not None
         return self.program.stderr.readline()
 
-    def asks_why(self, told: str) -> dict[str, str]:
-        """Ask about the run that the program has named."""
-        (run_id,) = re.findall(r"run (\S+) \(shop:send\)", told)
+    def ask_why(self, line: str) -> dict[str, str]:
+        """Return the answer of `duly why` for the run that the program named."""
+        (run_id,) = re.findall(r"run (\S+) \(shop:send\)", line)
         found: dict[str, str] = json.loads(
             in_terminal(self.folder, *DULY, "why", run_id, "--json").stdout
         )
@@ -261,23 +261,23 @@ class Newcomer:
 
 @pytest.mark.process
 @pytest.mark.timeout(120)
-def test_a_newcomer_who_waits_is_told_the_cause_after_five_seconds_and_so_by_why(tmp_path):
+def test_a_newcomers_program_and_why_report_the_same_cause(tmp_path):
     newcomers = {mistake: Newcomer(tmp_path / mistake, mistake) for mistake in CAUSES}
     stores = {mistake: each.see_worker() for mistake, each in newcomers.items()}
     for each in newcomers.values():
         each.run_program()
     try:
-        told = {mistake: each.is_told() for mistake, each in newcomers.items()}
-        why = {mistake: each.asks_why(told[mistake]) for mistake, each in newcomers.items()}
+        lines = {mistake: each.first_log_line() for mistake, each in newcomers.items()}
+        why = {mistake: each.ask_why(lines[mistake]) for mistake, each in newcomers.items()}
     finally:
         for each in newcomers.values():
             each.leave()
 
     for mistake, (cause, words) in CAUSES.items():
-        assert "(shop:send) has not begun yet: " in told[mistake]
-        assert words in told[mistake]
+        assert "(shop:send) has not started yet: " in lines[mistake]
+        assert words in lines[mistake]
         assert words in why[mistake]["sentence"]
         assert why[mistake]["cause"] == cause
-    assert str(tmp_path / "nobody" / "duly.db") in told["nobody"]
-    assert str(tmp_path / "other_file" / "duly.db") in told["other_file"]
+    assert str(tmp_path / "no_worker" / "duly.db") in lines["no_worker"]
+    assert str(tmp_path / "other_file" / "duly.db") in lines["other_file"]
     assert str(tmp_path / "other_file" / "elsewhere" / "duly.db") in stores["other_file"]

@@ -1,4 +1,4 @@
-"""The dashboard sees protocols of an application, and values, as import-linter says, too."""
+"""The dashboard imports only protocols of an application and values; see also import-linter."""
 
 from tests.architecture.test_source import imported, modules
 
@@ -12,10 +12,10 @@ VALUES = {
     "store.read_deadline": {"seconds_left", "limit_read_time"},
     "store.protocol": {"Inspector", "RunFilter", "ScheduleFilter"},
 }
-"""From modules that hold more than that."""
+"""The allowed names from modules that also contain other names."""
 
 
-def test_the_dashboard_imports_protocols_and_values_alone():
+def test_the_dashboard_imports_only_protocols_and_values():
     names = {
         name.removeprefix("duly.")
         for module, nodes in modules().items()

@@ -1,4 +1,4 @@
-"""What duly needs: its oldest versions, and how reports about vulnerabilities are read."""
+"""The oldest versions of duly's dependencies, and the audit of their vulnerabilities."""
 
 import re
 import tomllib
@@ -19,12 +19,12 @@ def test_every_dependency_names_its_oldest_version():
     assert oldest["celery"].startswith("celery[redis]==")
 
 
-def test_a_dependency_without_an_oldest_version_is_named():
+def test_the_error_for_a_dependency_without_an_oldest_version_names_it():
     with pytest.raises(SystemExit, match="'rich' names no oldest version"):
         floors.floors_of({"dependencies": ["rich"], "optional-dependencies": {"dev": []}})
 
 
-def test_an_extra_and_the_tools_for_development_name_the_same_oldest_version():
+def test_the_extras_and_the_development_tools_have_the_same_oldest_versions():
     extras = dict(PROJECT["optional-dependencies"])
     dev = dict(map(_name_and_floor, filter(lambda each: ">=" in each, extras.pop("dev"))))
     own = dict(_name_and_floor(each) for given in extras.values() for each in given)
@@ -38,7 +38,7 @@ def _name_and_floor(requirement):
     return re.match(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", requirement).groups()
 
 
-def test_an_audit_names_what_is_vulnerable_and_fails(monkeypatch, capsys):
+def test_an_audit_names_vulnerable_packages_and_fails(monkeypatch, capsys):
     report = {
         "dependencies": [
             {"name": "here", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]},
@@ -54,7 +54,7 @@ def test_an_audit_names_what_is_vulnerable_and_fails(monkeypatch, capsys):
     assert "a.txt has known vulnerabilities: here 1" in capsys.readouterr().out
 
 
-def test_what_no_version_mends_is_named_and_is_no_failure(monkeypatch, capsys):
+def test_an_audit_names_a_vulnerability_without_a_fix_and_succeeds(monkeypatch, capsys):
     flaw = {"id": "PYSEC-1", "fix_versions": []}
     report = {"dependencies": [{"name": "here", "version": "1", "vulns": [flaw]}]}
     monkeypatch.setattr(audit, "ask", lambda _: audit.verdict_of(report))
@@ -63,7 +63,7 @@ def test_what_no_version_mends_is_named_and_is_no_failure(monkeypatch, capsys):
     assert "here 1: PYSEC-1, fixed in no version yet" in capsys.readouterr().out
 
 
-def test_an_audit_that_does_not_reach_its_data_is_no_failure(monkeypatch, capsys):
+def test_an_audit_without_its_data_succeeds(monkeypatch, capsys):
     monkeypatch.setattr(audit, "ask", lambda _: None)
 
     assert audit.main(["a.txt"]) == 0

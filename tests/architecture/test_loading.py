@@ -1,4 +1,4 @@
-"""What is loaded by whom: a process that starts waits for nothing that it does not use."""
+"""Each process imports only the modules that it uses, so that it starts quickly."""
 
 import subprocess
 import sys
@@ -34,11 +34,11 @@ def loaded_by(modules: str, looked_for: tuple[str, ...]) -> list[str]:
         ("duly.worker.worker_program, duly.worker.app_probe_program", (*RUNS_TASKS, "json")),
     ],
 )
-def test_a_process_loads_nothing_that_it_leaves_to_others(modules, left_out):
+def test_a_process_does_not_import_modules_that_only_other_processes_need(modules, left_out):
     assert loaded_by(modules, left_out) == []
 
 
-def test_every_public_name_is_there_when_it_is_asked_for():
+def test_every_public_name_can_be_accessed():
     names = {*duly.__all__, "__version__"}
 
     assert names <= set(dir(duly))
@@ -46,12 +46,12 @@ def test_every_public_name_is_there_when_it_is_asked_for():
     assert duly.__version__ == version.VERSION
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error():
+def test_an_unknown_name_raises_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'duly' has no attribute 'Celery'"):
         _ = duly.Celery
 
 
-def test_all_errors_are_there_where_only_the_package_was_imported():
+def test_the_errors_module_is_available_after_importing_only_the_package():
     done = subprocess.run(
         [sys.executable, "-c", "import duly; print(duly.errors.AppBroken.__name__)"],
         check=False,

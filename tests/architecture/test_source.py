@@ -1,4 +1,4 @@
-"""What the source must and must not contain."""
+"""Rules for the source."""
 
 import ast
 import re
@@ -11,12 +11,12 @@ from duly import faultpoints
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "duly"
 Rule = Callable[[ast.AST], str | None]
-"""Says what is wrong with a node, if anything."""
+"""Returns the problem of a node, or None."""
 
 
 @cache
 def modules() -> dict[str, list[ast.AST]]:
-    """Return every module's nodes; read once, and not by all who only collect these tests."""
+    """Return the nodes of every module. The cache reads each once, and not during collection."""
     return {
         str(path.relative_to(SOURCE)): list(ast.walk(ast.parse(path.read_text(), str(path))))
         for path in sorted(SOURCE.rglob("*.py"))
@@ -24,7 +24,7 @@ def modules() -> dict[str, list[ast.AST]]:
 
 
 def violations(rule: Rule, *, but: tuple[str, ...] = ()) -> list[str]:
-    """Return every place that breaks a rule, leaving out modules whose names begin so."""
+    """Return every violation of a rule, except in modules whose names start with a given prefix."""
     return [
         f"{name}:{getattr(node, 'lineno', 0)} {problem}"
         for name, nodes in modules().items()
@@ -35,7 +35,7 @@ def violations(rule: Rule, *, but: tuple[str, ...] = ()) -> list[str]:
 
 
 def imported(node: ast.AST) -> list[str]:
-    """Return the modules, and `module.name` for names, that a statement imports."""
+    """Return the modules that a statement imports, and `module.name` for each imported name."""
     match node:
         case ast.Import(names=names):
             return [alias.name for alias in names]
@@ -46,7 +46,7 @@ def imported(node: ast.AST) -> list[str]:
 
 
 def dotted(node: ast.AST) -> str:
-    """Return `a.b.c` for an expression of that form, else nothing."""
+    """Return `a.b.c` for an expression of that form, else an empty string."""
     match node:
         case ast.Name(id=name):
             return name
@@ -61,19 +61,19 @@ def dotted(node: ast.AST) -> str:
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "jsonpickle", "cloudpickle", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 MAY_IMPORT_BY_NAME = {
-    "__init__.py": "our own modules, when one of their names is asked for",
-    "cli/": "what the user names on the command line, and our own commands",
-    "integrations/django/__init__.py": "our own modules, when one of their names is asked for",
-    "integrations/django/task_modules.py": "what the settings of the user's project name",
-    "worker/app_loader.py": "what the user names on the command line",
-    "worker/runners/process_main.py": "the module of a registered function, told by its worker",
+    "__init__.py": "our own modules, on the first access to one of their names",
+    "cli/": "modules that the user names on the command line, and our own commands",
+    "integrations/django/__init__.py": "our own modules, on the first access to one of their names",
+    "integrations/django/task_modules.py": "modules in the settings of the user's project",
+    "worker/app_loader.py": "the module that the user names on the command line",
+    "worker/runners/process_main.py": "the module of a registered function, from its worker",
     "store/statements.py": "our own package, whose folder holds the SQL",
-    "prove/": "what the user names on the command line",
+    "prove/": "the module that the user names on the command line",
 }
-"""Who imports a module by a name that is a value: none of these names comes from a store."""
+"""The modules that may import another module by name. No such name comes from a store."""
 
 
-def test_nothing_can_run_code_that_was_stored():
+def test_the_source_cannot_execute_stored_code():
     def rule(node: ast.AST) -> str | None:
         for name in imported(node):
             if name.partition(".")[0] in FORBIDDEN_MODULES:
@@ -85,7 +85,7 @@ def test_nothing_can_run_code_that_was_stored():
     assert violations(rule) == []
 
 
-def test_only_those_who_are_told_by_the_user_import_by_name():
+def test_only_listed_modules_import_a_module_by_name():
     def rule(node: ast.AST) -> str | None:
         if isinstance(node, ast.Call) and dotted(node.func).endswith(
             ("import_module", "spec_from_file_location", "run_module", "run_path")
@@ -96,10 +96,10 @@ def test_only_those_who_are_told_by_the_user_import_by_name():
     assert violations(rule, but=tuple(MAY_IMPORT_BY_NAME)) == []
 
 
-def test_no_shell_is_ever_asked():
+def test_the_source_never_uses_a_shell():
     def rule(node: ast.AST) -> str | None:
         if isinstance(node, ast.keyword) and node.arg == "shell":
-            return "has a shell run something"
+            return "uses a shell"
         if isinstance(node, ast.Call) and dotted(node.func) in {"os.system", "os.popen"}:
             return f"calls {dotted(node.func)}"
         return None
@@ -107,7 +107,7 @@ def test_no_shell_is_ever_asked():
     assert violations(rule) == []
 
 
-# -- clocks and chance --
+# -- clocks and random numbers --
 
 CLOCKS = {
     "datetime.now",
@@ -124,10 +124,10 @@ CLOCKS = {
     "os.urandom",
 }
 MAY_READ_CLOCKS = ("clock.py", "prove/", "cli/")
-"""Proofs seed and time their own strikes; commands show how long ago something was."""
+"""Proofs seed and time their own faults. Commands show the age of records."""
 
 
-def test_only_the_clock_module_reads_clocks_and_throws_dice():
+def test_only_the_clock_module_reads_clocks_and_random_numbers():
     def rule(node: ast.AST) -> str | None:
         for name in imported(node):
             if name in CLOCKS or name.partition(".")[0] in {"random", "secrets"}:
@@ -168,13 +168,13 @@ def test_a_function_has_at_most_70_lines():
 
 STATEMENT = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE TABLE|DROP TABLE)\b")
 SQL_FOR_READERS = {
-    "cli/db.py": "prints migrations for people to run; nothing in it comes from outside",
+    "cli/db.py": "prints migrations for people to run, without external values",
     "store/sqlite/file_identity.py": "a trigger takes no parameters; its message is quoted",
-    "prove/workload.py": "puts in the driver's parameter marks, no values",
+    "prove/workload.py": "inserts the driver's parameter marks and no values",
 }
 
 
-def test_sql_is_never_put_together_from_values():
+def test_sql_is_never_built_from_values():
     def rule(node: ast.AST) -> str | None:
         parts: Iterator[ast.expr] = iter(())
         match node:
@@ -190,7 +190,7 @@ def test_sql_is_never_put_together_from_values():
                 and isinstance(part.value, str)
                 and STATEMENT.search(part.value)
             ):
-                return f"puts a statement together: {part.value.strip()[:40]!r}"
+                return f"builds a statement: {part.value.strip()[:40]!r}"
         return None
 
     assert violations(rule, but=tuple(SQL_FOR_READERS)) == []
@@ -204,13 +204,13 @@ TESTS = {
     if "architecture" not in path.parts
 }
 SWEEPS = ("enqueue.", "claim.", "settle.", "recover.")
-"""Verbs whose points tests/store/sqlite/test_processes.py sweeps by name, one after the other."""
+"""Verbs whose fault points tests/store/sqlite/test_processes.py tests one by one."""
 RUNTIME_SWEEPS = ("beat.", "attempt.", "transaction.")
-"""Verbs whose points tests/worker/test_faultpoints.py sweeps likewise."""
+"""Verbs whose fault points tests/worker/test_faultpoints.py tests one by one."""
 
 
 def test_every_fault_point_is_hit_by_the_engine():
-    said = {
+    literal = {
         ast.literal_eval(node.args[0])
         for nodes in modules().values()
         for node in nodes
@@ -218,14 +218,14 @@ def test_every_fault_point_is_hit_by_the_engine():
         and dotted(node.func) == "faultpoints.hit"
         and isinstance(node.args[0], ast.Constant)
     }
-    # The stores say `f"{verb}.before_commit"`; test_faultpoints.py sees them all hit.
+    # The stores build these names from a verb; test_faultpoints.py checks that all are hit.
     composed = {name for name in faultpoints.NAMES if name.startswith((*SWEEPS, "operate."))}
 
-    assert said <= set(faultpoints.NAMES)
-    assert set(faultpoints.NAMES) - said - composed == set()
+    assert literal <= set(faultpoints.NAMES)
+    assert set(faultpoints.NAMES) - literal - composed == set()
 
 
-def test_every_fault_point_is_struck_by_a_test_or_the_proof():
+def test_every_fault_point_is_used_by_a_test_or_the_proof():
     texts = "\n".join(TESTS.values())
     sweep = (ROOT / "tests" / "store" / "sqlite" / "test_processes.py").read_text()
     proof = (SOURCE / "prove" / "scenarios" / "fault_points.py").read_text()
@@ -234,13 +234,13 @@ def test_every_fault_point_is_struck_by_a_test_or_the_proof():
     assert "faultpoints.NAMES" in proof
     assert all(f'"{verb}"' in runtime_sweep for verb in RUNTIME_SWEEPS)
 
-    unstruck = [
+    unused = [
         name
         for name in faultpoints.NAMES
         if f'"{name}"' not in texts and not name.startswith((*SWEEPS, *RUNTIME_SWEEPS, "operate."))
     ]
 
-    assert unstruck == []
+    assert unused == []
 
 
 # -- logs --

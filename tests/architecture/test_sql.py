@@ -1,4 +1,4 @@
-"""The rules that carry the promise, read off the SQL itself."""
+"""Rules for the SQL statements that the guarantees depend on."""
 
 import re
 from pathlib import Path
@@ -12,18 +12,18 @@ ROOT = Path(__file__).parents[2]
 STORES = ROOT / "src" / "duly" / "store"
 DIALECTS = ("sqlite", "postgres")
 
-IN_ONE_STATEMENT = "PostgreSQL does it in one statement, with the others as parts of it"
-ONE_WRITER = "SQLite has one writer, so nobody needs to be locked out or waited for"
-ONE_WAY = "everything moves from SQLite to PostgreSQL only"
+IN_ONE_STATEMENT = "PostgreSQL combines these statements in one statement"
+ONE_WRITER = "SQLite has one writer, so it needs no locks or waits"
+ONE_WAY = "data moves only from SQLite to PostgreSQL"
 ONE_DIALECT = {
     "enqueue.held_by_name": "on PostgreSQL a key has a row for each name of its task",
-    "enqueue.give_up_keys": "on SQLite nobody takes a key between two statements",
+    "enqueue.give_up_keys": "on SQLite no other process takes a key between two statements",
     "claim.bytes_taken": "SQLite takes queue by queue, PostgreSQL in one statement",
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "locks.raise_fence": "on SQLite no prune can come between two statements of an acquire",
-    "operate.after_revival": "PostgreSQL releases it by the commit; SQLite would get slower",
-    "recover.busy": "on SQLite no server works on a statement",
+    "operate.after_revival": "PostgreSQL releases it with the commit; SQLite would be slower",
+    "recover.busy": "SQLite has no server that could still execute a statement",
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
         [
@@ -81,7 +81,7 @@ ONE_DIALECT = {
         ],
         IN_ONE_STATEMENT,
     ),
-    # Locks and doubts that only many writers bring.
+    # Locks and checks that are only necessary with several writers.
     **dict.fromkeys(
         [
             "claim.latest_claim",
@@ -135,29 +135,29 @@ ONE_DIALECT = {
     **dict.fromkeys(["moving.columns", "moving.is_used", "moving.set_fence"], ONE_WAY),
     **dict.fromkeys(
         [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],
-        "SQLite's time is the host's, which tests replace in Python",
+        "SQLite uses the time of the host, which tests replace in Python",
     ),
     **dict.fromkeys(
         ["diagnose.broken_indexes", "diagnose.check_indexes", "diagnose.schema_of_amcheck"],
-        "SQLite has a pragma for it",
+        "SQLite has a pragma for this check",
     ),
     "diagnose.creators": "SQLite has no functions in its files",
-    "diagnose.oldest_transaction": "SQLite does not tell which process has one open",
+    "diagnose.oldest_transaction": "SQLite does not report which process has a transaction open",
     "guard.count_fence": "PostgreSQL has sequences",
-    "guard.draw_fence": "SQLite counts under its one write lock, before it takes the key",
+    "guard.draw_fence": "SQLite counts under its single write lock, before it acquires the key",
     "enqueue.begin_to_write": "on PostgreSQL a transaction that has read may still write",
-    "enqueue.database": "SQLite asks for the file instead, before it writes",
-    "enqueue.exists": "PostgreSQL's function answers for itself",
-    "enqueue.place": "PostgreSQL's answer tells the database too",
-    "inspect.live_workers": "SQLite's workers beat in files, so their rows are only listed",
+    "enqueue.database": "SQLite checks the file instead, before it writes",
+    "enqueue.exists": "the function on PostgreSQL returns whether the run is new",
+    "enqueue.place": "the answer of PostgreSQL also contains the database",
+    "inspect.live_workers": "workers on SQLite beat in files, so their rows are only listed",
     "recover.beat": "SQLite's workers beat in files, not in rows",
     "recover.beats": "SQLite's workers beat in files, not in rows",
-    "recover.peers": "hints name no runs on SQLite",
+    "recover.peers": "hints on SQLite contain no runs",
     "recover.condemn": "SQLite's workers beat in files, not in rows",
     "prune.now": "SQLite's wall time is the host's, not the database's",
     **dict.fromkeys(
         [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "adopt_file")],
-        "a database of PostgreSQL is no file that can be copied",
+        "a PostgreSQL database is not a file that can be copied",
     ),
     **dict.fromkeys(
         [f"floors.{each}" for each in ("bound", "lock", "look", "newest")],
@@ -170,7 +170,7 @@ ONE_DIALECT = {
     "inspect.now": "SQLite's wall time is the host's, not the database's",
     "inspect.schema": "SQLite reads its schema before it has any statement file",
 }
-"""Statements that one dialect alone has, and why."""
+"""Statements that only one dialect has, with the reason."""
 
 CLAIMS = (
     "claim.take",
@@ -179,10 +179,10 @@ CLAIMS = (
     "claim.take_limited",
 )
 UNFENCED = {
-    **dict.fromkeys(CLAIMS, "it makes the claim that later writes are fenced by"),
-    "operate.ask_cancel": "a cancel is a request, which anybody may leave with a running run",
+    **dict.fromkeys(CLAIMS, "it creates the claim that fences later writes"),
+    "operate.ask_cancel": "a cancel is a request, which any process may make for a running run",
 }
-"""Writes about a running run that name no claim, and why."""
+"""Writes to a running run that do not check its claim, with the reason."""
 
 
 def statements(dialect: str) -> dict[str, str]:
@@ -196,7 +196,7 @@ def statements(dialect: str) -> dict[str, str]:
 
 
 def guards(body: str) -> str:
-    """Return a statement without what it sets: what is left says which rows it writes."""
+    """Return a statement without its SET clause. The rest selects the rows that it writes."""
     return re.sub(r"\bSET\b.*?\b(FROM|WHERE)\b", r"\1", body, flags=re.DOTALL)
 
 
@@ -207,13 +207,15 @@ EVERY = [
 ]
 
 
-def test_a_statement_is_in_both_dialects_or_has_a_reason_not_to_be():
+def test_a_statement_in_only_one_dialect_has_a_reason():
     sqlite, postgres = set(statements("sqlite")), set(statements("postgres"))
 
     alone = sqlite ^ postgres
 
-    assert alone - set(ONE_DIALECT) == set(), "no twin, and no reason is given"
-    assert set(ONE_DIALECT) & sqlite & postgres == set(), "it has a twin now"
+    assert alone - set(ONE_DIALECT) == set(), "a statement in one dialect has no reason"
+    assert set(ONE_DIALECT) & sqlite & postgres == set(), (
+        "a statement with a reason is in both dialects now"
+    )
 
 
 def test_both_dialects_have_the_same_files():
@@ -226,8 +228,8 @@ def test_both_dialects_have_the_same_files():
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_statement_is_used(dialect):
     source = "\n".join(path.read_text() for path in (STORES / dialect).rglob("*.py"))
-    source += (STORES / "queue_capacity.py").read_text()  # It leads a dialogue for both.
-    source += "".join(f'"{check}"' for check in AUDIT_CHECKS)  # The audit goes through them all.
+    source += (STORES / "queue_capacity.py").read_text()  # It uses statements of both dialects.
+    source += "".join(f'"{check}"' for check in AUDIT_CHECKS)  # The audit uses all of these.
 
     unused = [name for name in statements(dialect) if f'"{name.partition(".")[2]}"' not in source]
 
@@ -249,7 +251,7 @@ def test_only_a_claim_makes_a_run_running():
     ]
 
     assert making == []
-    assert beginning == [], "a run begins as queued, by its column's default"
+    assert beginning == [], "the column default makes a new run queued"
 
 
 def test_every_write_about_a_running_run_names_its_claim():
@@ -265,7 +267,7 @@ def test_every_write_about_a_running_run_names_its_claim():
     assert unfenced == []
 
 
-def test_only_a_settle_takes_a_run_out_of_running():
+def test_only_a_settle_ends_the_running_state_of_a_run():
     leaving = [
         place
         for place, name, body in EVERY
@@ -282,11 +284,11 @@ def test_only_a_settle_takes_a_run_out_of_running():
     ]
 
     assert leaving == []
-    assert ending == [], "words do not end an attempt"
+    assert ending == [], "a journal statement must not end an attempt"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_database_itself_refuses_what_the_code_should_never_ask(dialect):
+def test_the_database_has_check_constraints_for_the_invariants(dialect):
     text = "\n".join(path.read_text() for path in (STORES / dialect / "migrations").glob("*.sql"))
     flat = re.sub(r"\s+", " ", text)
 

@@ -1,4 +1,4 @@
-"""What the benchmarks promise and a busy machine cannot spoil, and that the benchmarks run."""
+"""The benchmarks run, and the targets that do not depend on the load of the machine hold."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ SHARE = 20
 
 @pytest.fixture
 def database(store_kind: str, servers: Servers) -> Database:
-    """Each kind of database, as the benchmarks use it."""
+    """Each kind of database in the form that the benchmarks use."""
     if store_kind.startswith("sqlite"):
         return Sqlite(rollback_journal=store_kind == "sqlite-rollback")
     return Postgres(servers.postgres(store_kind))
 
 
 @pytest.mark.parametrize("pile", PILES)
-def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
+def test_the_cost_of_a_claim_does_not_depend_on_unrelated_runs(
     database: Database, pile: str
 ) -> None:
     alone = cost_beside(database, None, 0)
@@ -42,11 +42,11 @@ def test_a_claim_touches_the_same_beside_many_runs_that_it_should_not_notice(
 
 
 @pytest.mark.timing
-def test_importing_duly_costs_at_most_two_and_a_half_times_what_it_needs() -> None:
+def test_importing_duly_takes_at_most_two_and_a_half_times_as_long_as_its_dependencies() -> None:
     import_once(DULY, *NEEDED)
 
     ours, needed = [], []
-    # Others on the machine only ever make an import slower, so the fastest are what it costs.
+    # Load on the machine can only slow an import down, so the fastest import is its cost.
     for tries in range(20):
         needed.append(import_once(*NEEDED)[0])
         ours.append(import_once(DULY)[0])
@@ -65,12 +65,10 @@ def test_importing_duly_loads_no_optional_package() -> None:
 @pytest.mark.process
 @pytest.mark.surface
 @pytest.mark.timeout(180)
-def test_the_benchmarks_run_and_write_down_what_they_measured(
-    store_kind: str, tmp_path: Path
-) -> None:
+def test_the_benchmarks_run_and_write_their_figures(store_kind: str, tmp_path: Path) -> None:
     store = store_kind.partition("-")[0]
     file = tmp_path / "figures.json"
-    # The others are what the tests above are about.
+    # The tests above cover the other figures.
     chosen = [f"--only={name}" for name in NAMES if name not in {"claim", "import"}]
     command = [sys.executable, "-m", "benchmarks", "--quick", f"--store={store}", f"--json={file}"]
 
@@ -86,7 +84,7 @@ def test_the_benchmarks_run_and_write_down_what_they_measured(
     assert all(name in done.stdout for name in names)
 
 
-def test_a_figure_is_judged_by_its_median_and_its_rounds_own_ratios() -> None:
+def test_a_figure_is_evaluated_by_its_median_and_the_ratio_of_each_round() -> None:
     slow_machine_at_first = Figure(
         "drain",
         "sqlite",

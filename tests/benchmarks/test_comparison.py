@@ -1,4 +1,4 @@
-"""The comparison of two commits: its verdict, and that every workload runs."""
+"""The comparison of two commits: its verdict, and a run of every workload."""
 
 import random
 import subprocess

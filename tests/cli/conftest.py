@@ -67,7 +67,7 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def url(store_kind: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a fresh store of each kind that is there to be used."""
+    """The URL of a fresh store of each available kind."""
     if store_kind.startswith("postgres") and find_spec("duly.store.postgres.store") is None:
         pytest.skip("there is no store for PostgreSQL yet")
     found: str = request.getfixturevalue("store_url")
@@ -76,7 +76,7 @@ def url(store_kind: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, with orders.py in it, and nothing of duly in the environment."""
+    """The current folder, with orders.py in it and no duly variables in the environment."""
     for name in ("DULY_APP", "DULY_URL"):
         monkeypatch.delenv(name, raising=False)
     for name in (LEVEL, FORMAT):
@@ -122,7 +122,7 @@ def app(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dul
 
 @pytest.fixture
 def drain(app: Duly) -> Callable[[], None]:
-    """Runs all that is due."""
+    """Runs all due runs."""
     return lambda: app.worker().drain(timeout=30)
 
 

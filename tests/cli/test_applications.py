@@ -1,4 +1,4 @@
-"""`--app module:attribute`: finds the application, or says at which step it could not."""
+"""`--app module:attribute`: finds the application, or reports the step that failed."""
 
 import subprocess
 import sys
@@ -27,14 +27,14 @@ def test_a_reference_is_module_and_attribute(reference, parts):
 @pytest.mark.parametrize(
     "reference", ["", ":app", ".shop:app", "shop:app:x", "two words", "shop:app()", "a..b"]
 )
-def test_what_is_no_reference_is_refused(reference):
+def test_an_invalid_reference_is_refused(reference):
     with pytest.raises(AppNotFound, match="module:attribute"):
         parse_reference(reference)
 
 
 @pytest.mark.parametrize("reference", ["examples/shop.py", "./examples/shop.py:app"])
 def test_the_path_of_a_file_gets_a_hint(reference):
-    with pytest.raises(AppNotFound, match=r"name its module: examples\.shop:app"):
+    with pytest.raises(AppNotFound, match=r"use the name of its module: examples\.shop:app"):
         parse_reference(reference)
 
 
@@ -43,7 +43,7 @@ def test_an_application_in_the_current_folder_is_found(folder):
 
 
 def test_the_current_folder_comes_first(folder):
-    # There is a module of this name in the standard library, which is not loaded by anything here.
+    # The standard library has a module of this name, which nothing has imported yet.
     (folder / "this.py").write_text("from duly import Duly\napp = Duly()\n")
 
     assert load_app("this:app") is sys.modules["this"].app
@@ -63,12 +63,12 @@ def test_a_missing_module_is_named(folder, name):
     assert status_of(caught.value) == 2
 
 
-def test_a_missing_attribute_comes_with_what_there_is(folder):
+def test_the_error_for_a_missing_attribute_lists_the_applications(folder):
     with pytest.raises(AppNotFound, match=r"module 'orders' has no 'application'; there is app"):
         load_app("orders:application")
 
 
-def test_something_else_is_not_taken_for_an_application(folder):
+def test_an_object_of_another_type_is_not_accepted_as_an_application(folder):
     with pytest.raises(AppNotFound, match=r"orders:add is a Task, not a Duly application"):
         load_app("orders:add")
 
@@ -95,7 +95,7 @@ def test_a_module_that_cannot_be_imported_shows_the_cause_and_its_place(folder, 
     assert "broken.py, line 3" in message
 
 
-def test_the_traceback_is_printed_only_when_asked_for(cli, folder):
+def test_the_traceback_is_printed_only_on_request(cli, folder):
     (folder / "broken.py").write_text("def load():\n    return {}['key']\nload()\n")
 
     brief = cli("runs", "list", "--app", "broken:app")
@@ -110,7 +110,7 @@ def test_the_traceback_is_printed_only_when_asked_for(cli, folder):
 
 
 @pytest.mark.process
-def test_what_an_application_writes_as_its_objects_go_is_written(folder):
+def test_the_output_of_finalizers_is_written_at_exit(folder):
     (folder / "final_updates.py").write_text(
         "import os\n"
         "from duly import Duly\n"

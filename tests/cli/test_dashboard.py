@@ -1,4 +1,4 @@
-"""`duly dashboard` and `duly deploy-mark`: who may come in, and what is served."""
+"""`duly dashboard` and `duly deploy-mark`: credentials, addresses and deployment marks."""
 
 import itertools
 import json
@@ -10,13 +10,13 @@ from starlette.testclient import TestClient
 import duly.dashboard.server
 from duly.cli.dashboard import TOKEN, USERS
 
-LOCAL, OPEN = "127.0.0.1", "0.0.0.0"  # noqa: S104 - that it is refused is what is tested
+LOCAL, OPEN = "127.0.0.1", "0.0.0.0"  # noqa: S104 - the test expects a refusal
 LONG = "a-token-of-more-than-22-characters"
 
 
 @pytest.fixture
 def served(monkeypatch):
-    """The pages that would have been served."""
+    """The applications that the command would have served."""
     pages = []
     monkeypatch.setattr(duly.dashboard.server, "serve", lambda app, _, **__: pages.append(app))
     for name in (TOKEN, USERS):
@@ -25,7 +25,7 @@ def served(monkeypatch):
 
 
 @pytest.mark.stores("sqlite")
-def test_what_others_can_reach_is_served_only_with_credentials(cli, app, served, monkeypatch):
+def test_a_public_dashboard_needs_credentials(cli, app, served, monkeypatch):
     for host, token, write in itertools.product((LOCAL, OPEN), (None, LONG), (False, True)):
         if token:
             monkeypatch.setenv(TOKEN, token)
@@ -64,7 +64,7 @@ def test_one_link_to_sign_in_is_printed(cli, app, served):
 
 
 @pytest.mark.stores("sqlite")
-def test_names_and_passwords_and_further_host_names(cli, app, served, monkeypatch):
+def test_names_passwords_and_further_host_names_are_accepted(cli, app, served, monkeypatch):
     monkeypatch.setenv(USERS, "ann:secret-of-one,bob:secret-of-two")
 
     result = cli("dashboard", "--port", "0", "--allow-host", "ops.example.com")

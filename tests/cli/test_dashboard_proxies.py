@@ -1,4 +1,4 @@
-"""Whose `X-Forwarded-For` a real `duly dashboard` process believes."""
+"""The proxies whose `X-Forwarded-For` a real `duly dashboard` process trusts."""
 
 import json
 import os
@@ -13,12 +13,12 @@ import pytest
 from duly.limits import LOGIN_FAILURES
 
 pytestmark = [pytest.mark.stores("sqlite"), pytest.mark.timeout(120)]
-TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Starts a dashboard with these options and settings; returns its address."""
+    """Starts a dashboard with these options and settings. Returns its address."""
     processes: list[subprocess.Popen[str]] = []
 
     def run(*options: str, **settings: str) -> str:
@@ -26,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., str]]:
         command = [sys.executable, "-m", "duly", "dashboard", "--url", url, "--create"]
         process = subprocess.Popen(
             [*command, "--port", "0", "--json", *options],
-            # uvicorn's own variable must not change whom duly believes.
+            # uvicorn's own variable must not change which proxies duly trusts.
             env=os.environ | {"DULY_DASHBOARD_TOKEN": TOKEN, "FORWARDED_ALLOW_IPS": "*"} | settings,
             stdout=subprocess.PIPE,
             text=True,
@@ -58,14 +58,14 @@ def guess_from_invented_addresses(address: str) -> list[int]:
         ]
 
 
-def test_a_client_cannot_invent_addresses_to_guess_more_often(start):
+def test_a_client_cannot_bypass_the_login_limit_with_invented_addresses(start):
     statuses = guess_from_invented_addresses(start())
 
     assert statuses == [403] * LOGIN_FAILURES + [429]
 
 
 @pytest.mark.parametrize("is_option", [True, False], ids=["option", "setting"])
-def test_a_proxy_that_was_named_says_which_client_asks(start, is_option):
+def test_a_trusted_proxy_supplies_the_address_of_the_client(start, is_option):
     proxies = "10.0.0.1,127.0.0.0/8"
     address = (
         start("--forwarded-allow-ips", proxies)

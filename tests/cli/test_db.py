@@ -1,4 +1,4 @@
-"""`duly db`: brings the tables up, says how they stand, prints their SQL."""
+"""`duly db`: migrates the tables, reports their status, prints their SQL."""
 
 import sqlite3
 from contextlib import closing
@@ -39,17 +39,17 @@ def test_migrate_a_second_time_does_nothing(cli, folder, url):
     assert "has schema version" in second.stdout
 
 
-def test_migrate_leaves_a_database_that_works(cli, folder, url):
+def test_a_migrated_database_works(cli, folder, url):
     cli("db", "migrate", "--url", url, "--quiet")
 
     assert answer(cli("runs", "list", "--url", url, "--json"))["runs"] == []
 
 
-def test_the_application_says_which_database(app, cli):
+def test_the_application_selects_the_database(app, cli):
     assert answer(cli("db", "status", "--json"))["status"] == "ok"
 
 
-def test_status_for_people(cli, app):
+def test_the_status_is_printed_for_people(cli, app):
     result = cli("db", "status")
 
     assert result.exit_code == 0
@@ -71,12 +71,12 @@ def test_tables_are_judged_by_their_version(schema, needed, status):
     assert schema_finding(schema, needed).name == status
 
 
-# Only SQLite's database is a file that a mere look could leave behind.
+# Only a SQLite database is a file that a read could create.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize(
     "command", [("runs", "list"), ("dead", "list"), ("queues", "list"), ("workers", "list")]
 )
-def test_looking_creates_no_file(cli, folder, url, command):
+def test_a_command_that_only_reads_creates_no_file(cli, folder, url, command):
     result = cli(*command, "--url", url, "--json")
     status = cli("db", "status", "--url", url)
 
@@ -100,7 +100,7 @@ def test_sql_is_printed_without_connecting(cli, folder, scheme):
     assert as_json["migrations"][0]["name"] == "0001_engine"
 
 
-def test_sql_after_the_newest_version_is_none(cli, folder):
+def test_no_sql_is_printed_after_the_newest_version(cli, folder):
     result = cli("db", "sql", "--after", "999")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -114,7 +114,7 @@ def test_sql_for_a_filled_database_builds_indexes_concurrently(cli, folder):
     assert "INDEX CONCURRENTLY" in cli("db", "sql", "--url", url, "--after", "17").stdout
 
 
-def test_what_sql_prints_makes_a_database_that_duly_accepts(cli, folder, url):
+def test_the_printed_sql_creates_a_database_that_duly_accepts(cli, folder, url):
     script = cli("db", "sql", "--url", url).stdout
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
@@ -135,11 +135,31 @@ def test_an_unknown_kind_of_database_is_refused(cli, folder):
         result = cli(*command, "--url", "mysql://localhost/x")
 
         assert result.exit_code == 1
-        assert "no store duly knows" in result.stderr
+        assert "is not a supported store URL" in result.stderr
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("command", [("runs", "list"), ("queues", "list"), ("doctor",)])
+def test_a_command_without_an_application_suggests_it_before_a_new_database(cli, folder, command):
+    result = cli(*command)
+
+    said = result.stderr + result.stdout
+    assert result.exit_code == 1
+    assert "no database at" in said
+    assert 0 < said.index("--app module:attribute") < said.index("duly db migrate")
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("options", [("--url", "sqlite:///other.db"), ("--app", "orders:app")])
+def test_a_command_that_was_told_where_to_look_suggests_no_application(cli, folder, options):
+    result = cli("runs", "list", *options)
+
+    assert "no database at" in result.stderr
+    assert "--app" not in result.stderr
 
 
 @pytest.mark.parametrize("command", [("runs", "list"), ("dead", "groups"), ("audit",)])
-def test_who_looks_into_a_database_of_others_leaves_no_tables_there(
+def test_a_command_that_reads_a_foreign_database_creates_no_tables(
     cli, store_url, store_kind, command
 ):
     if store_kind.startswith("sqlite"):
@@ -149,6 +169,6 @@ def test_who_looks_into_a_database_of_others_leaves_no_tables_there(
     result = cli(*command, "--url", store_url)
 
     assert result.exit_code == 1
-    assert "has no tables of duly's" in result.stderr
+    assert "has no duly tables" in result.stderr
     with closing(open_store(store_url, migrate=False)) as store:
         assert store.read_schema().version == 0

@@ -9,7 +9,7 @@ from rich.console import Console
 import duly.cli.progress
 from tests.cli.conftest import answer, error
 
-# Refused before any store is asked, so one kind is enough.
+# The command refuses before it uses a store, so one kind is enough.
 REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -19,7 +19,7 @@ def states(app, ids):
     return [app.runs.get(run_id).state for run_id in ids]
 
 
-def test_list_has_dead_letters_alone(cli, dead, run_of):
+def test_list_shows_only_dead_letters(cli, dead, run_of):
     run_of("add", 1)
 
     result = cli("dead", "list", "--json")
@@ -37,7 +37,7 @@ def test_list_takes_filters(cli, dead):
     assert cli("dead", "list", "--state", "succeeded").exit_code == 2
 
 
-def test_groups_count_what_has_one_cause(cli, dead):
+def test_groups_count_dead_letters_with_the_same_cause(cli, dead):
     result = cli("dead", "groups", "--json")
 
     (group,) = answer(result)["groups"]
@@ -51,7 +51,7 @@ def test_groups_count_what_has_one_cause(cli, dead):
     assert cli("dead", "groups").stdout.splitlines()[1].split()[:2] == ["3", "orders:send"]
 
 
-def test_no_groups_is_a_sentence(app, cli):
+def test_an_empty_list_of_groups_prints_a_sentence(app, cli):
     result = cli("dead", "groups")
 
     assert result.exit_code == 0
@@ -92,7 +92,7 @@ def test_retry_by_filter(app, cli, dead):
 
 
 @pytest.mark.parametrize("task", ["send", "orders.send", "orders:sned"])
-def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli, dead, task):
+def test_a_filter_that_matches_nothing_suggests_a_task(app, cli, dead, task):
     acted = cli("dead", "retry", "--task", task)
     listed = cli("dead", "list", "--task", task)
     counted = cli("dead", "discard", "--task", task, "--dry-run")
@@ -106,7 +106,7 @@ def test_a_filter_that_matches_nothing_names_the_task_that_may_be_meant(app, cli
 
 
 @pytest.mark.parametrize("has_app", [True, False])
-def test_a_task_without_dead_letters_is_no_mistake(app, cli, run_of, monkeypatch, has_app):
+def test_a_task_without_dead_letters_causes_no_error(app, cli, run_of, monkeypatch, has_app):
     if not has_app:
         monkeypatch.delenv("DULY_APP")
         run_of("add", 1)
@@ -142,7 +142,7 @@ def test_an_unknown_id_is_not_found_before_anything_is_done(app, cli, dead, comm
     assert states(app, dead) == ["failed"] * 3
 
 
-def test_what_is_no_dead_letter_is_skipped(app, cli, dead, run_of):
+def test_a_run_that_is_no_dead_letter_is_skipped(app, cli, dead, run_of):
     alive = run_of("add", 1, delay=3600)
 
     result = cli("dead", "retry", dead[0], alive.id, "--yes")
@@ -163,7 +163,7 @@ def test_dry_run_only_counts(app, cli, dead, command):
 
 @pytest.mark.parametrize("command", [("retry",), ("discard", "--reason", "r")])
 @pytest.mark.parametrize("said", ["n\n", "\n", ""])
-def test_without_a_yes_nothing_is_done(app, cli, dead, command, said):
+def test_an_unconfirmed_command_changes_nothing(app, cli, dead, command, said):
     result = cli("dead", *command, "--all", stdin=said)
 
     assert result.exit_code == 1
@@ -173,7 +173,7 @@ def test_without_a_yes_nothing_is_done(app, cli, dead, command, said):
     assert states(app, dead) == ["failed"] * 3
 
 
-def test_json_cannot_be_asked_back(app, cli, dead):
+def test_json_output_requires_the_yes_option(app, cli, dead):
     result = cli("dead", "retry", "--all", "--json", stdin="y\n")
 
     assert result.exit_code == 2
@@ -181,7 +181,7 @@ def test_json_cannot_be_asked_back(app, cli, dead):
     assert states(app, dead) == ["failed"] * 3
 
 
-def test_a_yes_on_the_prompt_goes_on(app, cli, dead):
+def test_a_yes_at_the_prompt_continues(app, cli, dead):
     result = cli("dead", "retry", dead[0], stdin="y\n")
 
     assert result.exit_code == 0
@@ -211,14 +211,14 @@ def test_a_rate_is_a_number_above_zero(app, cli, rate):
     assert cli("dead", "retry", "--all", "--yes", "--rate", rate).exit_code == 2
 
 
-def test_acts_work_without_the_application(app, cli, dead, monkeypatch):
+def test_operator_actions_work_without_the_application(app, cli, dead, monkeypatch):
     monkeypatch.delenv("DULY_APP")
 
     assert cli("dead", "retry", "--all", "--yes", "-q").stdout == ""
     assert states(app, dead) == ["queued"] * 3
 
 
-def test_a_bar_is_drawn_only_where_somebody_watches(app, cli, dead, monkeypatch):
+def test_a_retry_draws_no_bar_with_quiet_or_json(app, cli, dead, monkeypatch):
     drawn = StringIO()
     console = Console(file=drawn, force_terminal=True)
     monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
@@ -233,7 +233,7 @@ def test_a_bar_is_drawn_only_where_somebody_watches(app, cli, dead, monkeypatch)
     assert "Retry" in drawn.getvalue()
 
 
-def test_export_writes_all_dead_letters_a_document_each(app, cli, dead, monkeypatch):
+def test_export_writes_one_document_per_dead_letter(app, cli, dead, monkeypatch):
     monkeypatch.setattr("duly.cli.dead.PAGE", 2)
 
     lines = cli("dead", "export").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""`duly demo`: short ones come out clean, and a count that is not can be told."""
+"""`duly demo`: short demos succeed, and wrong counts are reported."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def ended(state: str) -> RunAtEnd:
         (ORDER, "queued", 1, {"lost": 1}),
         (ORDER, "queued", 0, {"lost": 1}),
         (ORDER, None, 0, {"lost": 1}),
-        (ORDER, None, 1, {"succeeded": 1}),  # Its effect is what counts; the row may be pruned.
+        (ORDER, None, 1, {"succeeded": 1}),  # The effect counts. The row may be pruned.
         (ORDER, "failed", 0, {"dead": 1}),
         (CHARGE, "interrupted", 1, {"interrupted": 1, "interrupted_with_effect": 1}),
         (CHARGE, "interrupted", 0, {"interrupted": 1}),
@@ -75,7 +75,7 @@ def ended(state: str) -> RunAtEnd:
         (NOTIFY, "succeeded", 0, {"lost": 1}),
     ],
 )
-def test_orders_are_counted_by_what_they_did(task, state, effects, counted):
+def test_orders_are_counted_by_their_effects(task, state, effects, counted):
     runs = {} if state is None else {"a": ended(state)}
     others = {"b": NOTIFY if task != NOTIFY else ORDER}
 
@@ -110,7 +110,7 @@ SQLITE = {"kind": "sqlite", "version": "3", "journal": "wal"}
 
 
 @pytest.mark.stores("sqlite")
-def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
+def test_an_sqlite_address_is_reported_as_unused(folder, cli, monkeypatch):
     row = OrderCounts("hold", 1, 1, 0, 0, 0, 0, 0, 0)
     come_to(OrderResult((row,), 0, 0, 0, 0, 0, (), 1.0, SQLITE, 1), monkeypatch)
     monkeypatch.delenv("DULY_URL", raising=False)
@@ -124,26 +124,26 @@ def test_an_sqlite_address_is_said_to_be_not_used(folder, cli, monkeypatch):
     assert "not used" not in by_default.stderr
     assert said in by_option.stderr
     assert said in by_environment.stderr
-    assert "sqlite:///duly.db if nothing says" not in cli("demo", "--help").stdout
+    assert "sqlite:///duly.db by default." not in cli("demo", "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("late", "words"),
     [
-        (0, "recorded nothing: their bodies were ended before they could report."),
-        (1, "recorded nothing: 1 late result was refused, and the other bodies were ended first."),
+        (0, "recorded nothing: their tasks were ended before they could report a result."),
+        (1, "recorded nothing: 1 late result was refused, and the other tasks were ended first."),
         (2, "recorded nothing: 2 late results were refused, and"),
     ],
 )
-def test_table_and_text_agree_about_zombies(folder, cli, monkeypatch, late, words):
+def test_the_table_and_the_text_report_the_same_zombies(folder, cli, monkeypatch, late, words):
     row = OrderCounts("hold", 1, 0, 1, 1, 0, 0, 0, 0)
     come_to(OrderResult((row,), 1, 1, 3, 4, late, ("an-id",), 1.0, SQLITE, 1), monkeypatch)
 
     shown = cli("demo").stdout
 
-    assert "zombies that recorded nothing" in shown
+    assert "frozen workers that recorded nothing" in shown
     assert words in " ".join(shown.split())
-    # The store is gone by now, so that nobody can look at the run.
+    # The store no longer exists, so a link to the run would be useless.
     assert "an-id" not in shown
     assert "duly dead" not in shown
 
@@ -178,7 +178,7 @@ def firing(instant: int, run_id: str | None) -> FiringAtEnd:
         ([], 2, 0),
     ],
 )
-def test_it_counts_what_the_runs_did(effects, missed, doubled):
+def test_the_demo_counts_the_effects_of_the_runs(effects, missed, doubled):
     due = [DueInstant(FIRST, 1, 1), DueInstant(FIRST, 1, 2)]
 
     rows = count(due, [firing(1, "a"), firing(2, "b")], effects)

@@ -1,4 +1,4 @@
-"""`duly dev`: a worker, schedules and the dashboard, anew when the code changes."""
+"""`duly dev`: a worker, schedules and the dashboard, restarted when the code changes."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def price():
 """
 
 
-def test_files_of_others_do_not_count(tmp_path):
+def test_only_python_files_of_the_project_are_watched(tmp_path):
     for name in ("shop.py", "notes.txt", ".venv/hidden.py", "pkg/__pycache__/x.py", "pkg/inner.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -46,14 +46,14 @@ def test_files_of_others_do_not_count(tmp_path):
     assert {Path(name).name for name in found} == {"shop.py", "inner.py"}
 
 
-def test_dev_asks_for_an_application(folder, cli):
+def test_dev_requires_an_application(folder, cli):
     assert cli("dev").exit_code == 2
     assert cli("dev", "orders app").exit_code == 2
 
 
 @pytest.fixture
 def started(monkeypatch) -> list[Any]:
-    """What would have been started."""
+    """The programs that the command would have started."""
     programs: list[Any] = []
 
     def work(found: list[Any], _tell: Callable[[str], None]) -> None:
@@ -65,21 +65,19 @@ def started(monkeypatch) -> list[Any]:
     return programs
 
 
-def test_without_what_the_dashboard_needs_dev_says_so_and_goes_on(
-    folder, cli, started, monkeypatch
-):
+def test_dev_reports_missing_dashboard_packages_and_continues(folder, cli, started, monkeypatch):
     monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "uvicorn" else name)
 
     result = cli("dev", "orders:app")
 
-    assert "no dashboard, since uvicorn cannot be found" in result.stderr
+    assert "no dashboard, because uvicorn cannot be found" in result.stderr
     assert "pip install 'duly[web]'" in result.stderr
     assert [program.name for program in started] == ["worker"]
     alone = cli("dashboard", "--url", "sqlite:///x.db")
     assert (alone.exit_code, "pip install 'duly[web]'" in alone.stderr) == (1, True)
 
 
-def test_the_dashboard_can_be_left_out_or_put_elsewhere(folder, cli, started):
+def test_the_dashboard_can_be_disabled_or_moved_to_another_address(folder, cli, started):
     cli("dev", "orders:app", "--no-dashboard")
     assert [program.name for program in started] == ["worker"]
     started.clear()
@@ -91,7 +89,7 @@ def test_the_dashboard_can_be_left_out_or_put_elsewhere(folder, cli, started):
     assert "cannot listen" in refused.stderr
 
 
-def test_one_who_may_come_in_already_is_given_no_token(folder, cli, started, monkeypatch):
+def test_dev_prints_no_token_if_credentials_are_configured(folder, cli, started, monkeypatch):
     monkeypatch.setenv("DULY_DASHBOARD_USERS", "ann:secret-of-ann")
 
     result = cli("dev", "orders:app", "--port", "0", "--json")
@@ -102,14 +100,14 @@ def test_one_who_may_come_in_already_is_given_no_token(folder, cli, started, mon
 
 @pytest.fixture
 def begin(tmp_path: Path, url: str) -> Iterator[Callable[..., Any]]:
-    """Starts `duly dev` in a folder with a shop; it is stopped after the test."""
+    """Starts `duly dev` in a folder with a shop. The fixture stops it after the test."""
     running = []
 
     def start(*options: str) -> Any:
         kept = {name: text for name, text in os.environ.items() if name[:5] != "DULY_"}
         said = (tmp_path / "said").open("wb")
         process = subprocess.Popen(
-            # What runs in the background is often told to ignore Ctrl-C, and so is all it starts.
+            # Background processes often ignore Ctrl-C, and their children inherit that.
             ["/usr/bin/env", "--default-signal=INT", DULY, "dev", "shop:app", *options],
             cwd=tmp_path,
             env=kept | {"DULY_URL": url},
@@ -129,9 +127,9 @@ def begin(tmp_path: Path, url: str) -> Iterator[Callable[..., Any]]:
 
 
 def page(pages: dict[str, str], name: str) -> str:
-    """Return a page of the dashboard; nothing if it is not served yet."""
+    """Return a page of the dashboard, or an empty text if it is not served yet."""
     credentials = {"Authorization": f"Bearer {pages['token']}"}
-    asked = Request(pages["address"] + name, headers=credentials)  # noqa: S310 - our own
+    asked = Request(pages["address"] + name, headers=credentials)  # noqa: S310 - the dashboard of this test
     try:
         with urlopen(asked, timeout=20) as answer:  # noqa: S310 - as above
             return str(answer.read().decode())
@@ -141,7 +139,7 @@ def page(pages: dict[str, str], name: str) -> str:
 
 @pytest.mark.process
 @pytest.mark.timeout(120)
-def test_one_command_runs_tasks_schedules_and_pages_and_takes_changed_code(tmp_path, url, begin):
+def test_one_command_runs_tasks_schedules_and_pages_and_reloads_changed_code(tmp_path, url, begin):
     shop = tmp_path / "shop.py"
     shop.write_text("raise SystemExit\n")
 
@@ -184,19 +182,19 @@ def pack():
 
 
 def ctrl_c(pid: int) -> None:
-    """Do what a terminal does: everything in its foreground is told."""
+    """Send SIGINT to all foreground processes, as a terminal does."""
     os.killpg(pid, signal.SIGINT)
 
 
 def sigterm(pid: int) -> None:
-    """Do what everything else does."""
+    """Send SIGTERM to one process, as a service manager does."""
     os.kill(pid, signal.SIGTERM)
 
 
 @pytest.mark.process
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize(("end", "status"), [(ctrl_c, 130), (sigterm, 143)])
-def test_a_body_may_end_and_nothing_is_left_however_dev_is_told_to_stop(
+def test_every_way_of_stopping_dev_lets_a_body_finish_and_leaves_no_process(
     tmp_path, url, begin, end, status
 ):
     (tmp_path / "shop.py").write_text(SLOW)
@@ -215,7 +213,7 @@ def test_a_body_may_end_and_nothing_is_left_however_dev_is_told_to_stop(
     app.close()
 
 
-def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
+def test_a_signal_that_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with dev._exit_on_signals(signal.SIGTERM, signal.SIGHUP):
@@ -227,7 +225,7 @@ def test_a_signal_that_is_ignored_as_by_nohup_stays_so():
 
 @pytest.mark.process
 @pytest.mark.stores("sqlite-wal")
-def test_nothing_is_left_of_a_dev_that_is_killed(tmp_path, url, begin):
+def test_a_killed_dev_leaves_no_process(tmp_path, url, begin):
     (tmp_path / "shop.py").write_text(SLOW)
     app = Duly(url)
     app.task(name="shop:pack")(lambda: None).enqueue()

@@ -21,7 +21,7 @@ from tests.store.conformance.stores import opened_tables
 
 @pytest.fixture
 def working(app: Duly, url: str) -> Iterator[None]:
-    """A worker with the same tasks, on a store of its own: commands close the application's."""
+    """A worker with the same tasks on its own store, because commands close the application's."""
     other = Duly(url)
     other.registry = app.registry
     with other.worker():
@@ -40,7 +40,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_good_store_and_a_worker(working, 
     }
 
 
-def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
+def test_the_doctor_names_runs_without_a_worker_and_a_remedy(app, cli, run_of):
     run_of("add", 1)
     other = Duly(app.url)
     other.task(name="other:task")(lambda: None)
@@ -50,13 +50,13 @@ def test_the_doctor_names_what_nobody_runs_with_its_remedy(app, cli, run_of):
     other.close()
 
     assert result.exit_code == 0
-    words = "1 run of orders:add waits in queue 'default', and no live worker registers it"
+    words = "1 run of orders:add waits in queue 'default', and no live worker knows the task"
     assert f"warning: {words}" in result.stdout
-    assert "orders:send is defined here, and no live worker registers it" in result.stdout
-    assert "task: start a worker that imports its module" in result.stdout
+    assert "orders:send is defined here, but no live worker knows it" in result.stdout
+    assert "task: start a worker that imports the module of the task" in result.stdout
 
 
-def test_the_doctor_says_what_to_do_about_tables_that_do_not_fit(app, cli, url):
+def test_the_doctor_suggests_a_remedy_for_mismatched_tables(app, cli, url):
     with opened_tables(url) as tables:
         tables.execute("DELETE FROM duly_schema WHERE version > 3")
 
@@ -66,7 +66,7 @@ def test_the_doctor_says_what_to_do_about_tables_that_do_not_fit(app, cli, url):
     assert "Run `duly db migrate`" in result.stdout
 
 
-def test_the_doctor_says_which_file_is_missing(folder, cli):
+def test_the_doctor_names_a_missing_file(folder, cli):
     result = cli("doctor", "--json")
 
     assert result.exit_code == 1
@@ -74,21 +74,21 @@ def test_the_doctor_says_which_file_is_missing(folder, cli):
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_doctor_warns_of_a_file_that_others_can_read(app, cli):
+def test_the_doctor_warns_of_a_file_that_other_users_can_read(app, cli):
     app.store.path.chmod(0o644)
 
-    assert "file mode: others on this machine can read" in cli("doctor", "-q").stdout
+    assert "file mode: other users of this machine can read" in cli("doctor", "-q").stdout
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_doctor_warns_of_a_folder_that_others_can_write(app, cli):
+def test_the_doctor_warns_of_a_folder_that_other_users_can_write(app, cli):
     app.store.path.parent.chmod(0o1777)
 
-    assert "every user of this machine may put files next to" in cli("doctor", "-q").stdout
+    assert "every user of this machine can put files next to" in cli("doctor", "-q").stdout
 
 
 @pytest.mark.stores("postgres")
-def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
+def test_the_doctor_reports_a_wrong_clock(app, cli, url):
     with opened_tables(url) as tables:
         tables.execute(
             "CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz LANGUAGE sql STABLE"
@@ -102,12 +102,12 @@ def test_the_doctor_names_a_clock_that_is_off(app, cli, url):
 
 
 @pytest.mark.stores("pgbouncer")
-def test_the_doctor_names_a_pooler_and_what_helps(app, cli):
+def test_the_doctor_names_a_pooler_and_a_remedy(app, cli):
     result = cli("doctor", "--json")
 
     (found,) = [each for each in answer(result)["findings"] if each["check"] == "pooler"]
     assert (result.exit_code, found["level"]) == (0, "warning")
-    assert "workers are not woken, and look every second" in found["text"]
+    assert "workers get no notifications and poll every second" in found["text"]
     assert "name the server itself in DULY_URL" in found["remedy"]
 
 
@@ -154,7 +154,7 @@ def test_the_doctor_names_a_file_whose_commits_do_not_reach_the_disk(tmp_path, s
         ("on", "on", "local", ""),
         ("off", "on", "on", "set fsync and full_page_writes on"),
         ("on", "off", "on", "set fsync and full_page_writes on"),
-        ("on", "on", "off", "something turned synchronous_commit off"),
+        ("on", "on", "off", "synchronous_commit was turned off"),
     ],
 )
 def test_the_doctor_names_a_server_that_may_lose_commits(fsync, pages, durable, remedy):
@@ -168,7 +168,7 @@ def test_the_doctor_names_a_server_that_may_lose_commits(fsync, pages, durable, 
 
 
 @pytest.mark.stores("postgres")
-def test_a_server_that_does_not_wait_for_the_disk_is_told_to_by_duly(working, cli, url):
+def test_duly_enables_synchronous_commit_on_a_server_that_disables_it(working, cli, url):
     with opened_tables(url) as tables:
         tables.execute(
             f'ALTER DATABASE "{url.rpartition("/")[2].partition("?")[0]}"'
@@ -185,20 +185,20 @@ def test_a_server_that_does_not_wait_for_the_disk_is_told_to_by_duly(working, cl
 # -- health --
 
 
-def test_health_asks_for_a_live_worker(app, cli):
+def test_health_requires_a_live_worker(app, cli):
     result = cli("health")
 
     assert (result.exit_code, result.stdout) == (1, "no worker is live\n")
     assert cli("health", "--no-worker", "-q").exit_code == 0
 
 
-def test_health_is_well_where_a_worker_keeps_up(working, cli):
+def test_health_is_good_while_a_worker_keeps_up(working, cli):
     result = cli("health", "--max-age", "60s", "--max-depth", "1000", "--json")
 
     assert (result.exit_code, answer(result)["ok"]) == (0, True)
 
 
-def test_health_names_the_queue_that_falls_behind(app, cli, run_of, url, monkeypatch):
+def test_health_names_a_queue_that_is_too_deep(app, cli, run_of, url, monkeypatch):
     for number in range(3):
         run_of("add", number)
     run_of("send", "x")
@@ -215,7 +215,7 @@ def test_health_names_the_queue_that_falls_behind(app, cli, run_of, url, monkeyp
     )
 
 
-def test_health_takes_no_depth_that_is_never_counted_to(app, cli):
+def test_health_refuses_a_depth_above_the_counting_cap(app, cli):
     refused = cli("health", "--no-worker", "--max-depth", "10001")
 
     assert (refused.exit_code, "0<=x<=10000" in refused.stderr) == (2, True)
@@ -229,7 +229,7 @@ def test_health_of_a_database_that_is_away_is_a_temporary_failure(folder, cli):
 # -- config --
 
 
-def test_what_is_kept_for_ever_is_shown_so(folder, cli, monkeypatch):
+def test_unlimited_retention_is_shown_as_forever(folder, cli, monkeypatch):
     monkeypatch.setenv("DULY_RETENTION", "forever")
 
     found = answer(cli("config", "--json"))["settings"]["retention"]

@@ -1,4 +1,4 @@
-"""`duly dead` on letters of other engines: lists, shows, sends again and discards them."""
+"""`duly dead` on dead letters of other engines: lists, shows, retries and discards them."""
 
 import os
 import re
@@ -42,7 +42,7 @@ NOTHING_IS_SENT = "memory://"
 
 @pytest.fixture
 def bank(folder, url, monkeypatch):
-    """Names a Celery application on the store of this test; what it sends goes nowhere."""
+    """Names a Celery application on the store of this test. Its messages are lost."""
     (folder / "bank.py").write_text(BANK)
     monkeypatch.setenv("BANK_BROKER", NOTHING_IS_SENT)
     monkeypatch.setenv("BANK_GUARD", url)
@@ -53,7 +53,7 @@ def bank(folder, url, monkeypatch):
 
 @pytest.fixture
 def write(app):
-    """Writes a letter, and returns its id."""
+    """Writes a dead letter, and returns its id."""
     letters = GuardDeadLetters(lambda: app.store)
 
     def write_one(**fields):
@@ -81,10 +81,10 @@ def letter_states(app, ids):
     return [letters.get(letter_id).state for letter_id in ids]
 
 
-# -- looking --
+# -- reading --
 
 
-def test_list_has_runs_and_letters(cli, dead, write):
+def test_the_list_has_runs_and_dead_letters_of_engines(cli, dead, write):
     letters = [write(), write(error="KeyError: 'sku'")]
 
     people = cli("dead", "list").stdout
@@ -100,7 +100,7 @@ def test_list_has_runs_and_letters(cli, dead, write):
     assert rows[1].split()[4:] == ["ValueError:", "no", "such", "account", "4", "now"]
 
 
-def test_one_cursor_pages_through_runs_and_letters(cli, dead, write):
+def test_one_cursor_pages_through_runs_and_dead_letters_of_engines(cli, dead, write):
     letters = [write(), write()]
     found, cursor = [], ()
 
@@ -113,13 +113,13 @@ def test_one_cursor_pages_through_runs_and_letters(cli, dead, write):
     assert page["cursor"] is None
 
 
-def test_letters_alone_are_listed_without_a_table_of_runs(cli, app, write):
+def test_dead_letters_of_engines_alone_are_listed_without_a_table_of_runs(cli, app, write):
     letter = write()
 
     assert cli("dead", "list").stdout.splitlines()[1].split()[0] == letter
 
 
-def test_arguments_are_shown_only_when_asked_for(cli, app, write):
+def test_arguments_of_a_dead_letter_are_shown_only_on_request(cli, app, write):
     letter = write()
 
     for command in (("list",), ("show", letter)):
@@ -150,14 +150,14 @@ def test_arguments_are_shown_only_when_asked_for(cli, app, write):
         (("--fingerprint", "f1"), 3),
     ],
 )
-def test_filters_narrow_letters_or_leave_them_out(cli, app, write, filters, count):
+def test_filters_narrow_or_exclude_dead_letters_of_engines(cli, app, write, filters, count):
     for fields in ({}, {}, {"engine": "rq", "task": "bank.audit"}):
         write(**fields)
 
     assert len(answer(cli("dead", "list", "--json", *filters))["letters"]) == count
 
 
-def test_an_engine_leaves_runs_out(cli, dead, write):
+def test_the_engine_filter_excludes_runs(cli, dead, write):
     letter = write()
 
     found = answer(cli("dead", "list", "--json", "--engine", "celery"))
@@ -167,7 +167,7 @@ def test_an_engine_leaves_runs_out(cli, dead, write):
     assert mixed.exit_code == 2
 
 
-def test_groups_have_runs_and_letters(cli, dead, write):
+def test_groups_have_runs_and_dead_letters_of_engines(cli, dead, write):
     sample = [write(), write(), write(engine="rq"), write(), write()][-1]
 
     groups = answer(cli("dead", "groups", "--json"))["groups"]
@@ -183,7 +183,7 @@ def test_groups_have_runs_and_letters(cli, dead, write):
     assert [group["engine"] for group in of_rq] == ["rq"]
 
 
-def test_groups_of_an_application_of_celery_are_letters(cli, dead, write, bank):
+def test_groups_of_a_celery_application_are_its_dead_letters(cli, dead, write, bank):
     write()
 
     (group,) = answer(cli("--app", bank, "dead", "groups", "--json"))["groups"]
@@ -191,7 +191,7 @@ def test_groups_of_an_application_of_celery_are_letters(cli, dead, write, bank):
     assert (group["task"], group["count"]) == ("bank.pay", 1)
 
 
-def test_letters_in_a_redis_are_found_by_its_address(cli, redis_url, folder):
+def test_dead_letters_in_redis_are_found_by_its_address(cli, redis_url, folder):
     with closing(Guard(redis_url, namespace="eu")) as guard:
         letter = guard.letters.put(
             DeadLetterDraft("celery", "bank.pay", "[[7],{}]", "permanent", "no")
@@ -209,7 +209,7 @@ def test_letters_in_a_redis_are_found_by_its_address(cli, redis_url, folder):
         assert guard.letters.get(letter).reason == "r"
 
 
-def test_show_says_all_of_a_letter(cli, app, write):
+def test_show_prints_all_details_of_a_dead_letter(cli, app, write):
     letter = write()
     cli("dead", "discard", letter, "--reason", "closed account", "--yes")
 
@@ -221,7 +221,7 @@ def test_show_says_all_of_a_letter(cli, app, write):
     assert "Traceback (most recent call last):" in shown
 
 
-def test_show_shows_a_dead_run_as_runs_show_does(cli, dead):
+def test_dead_show_prints_a_dead_run_like_runs_show(cli, dead):
     shown = cli("dead", "show", dead[0])
 
     assert shown.exit_code == 0
@@ -232,19 +232,19 @@ def test_show_shows_a_dead_run_as_runs_show_does(cli, dead):
 
 
 def without_ages(text: str) -> str:
-    """Leave out how long ago each instant was, which is another second in the next command."""
+    """Remove ages, which may differ between two commands."""
     return re.sub(r" \((now|[^()]* ago)\) *", " ", text)
 
 
 @pytest.mark.parametrize("letter_id", [UNKNOWN, "nonsense", "a\x00b"])
-def test_an_unknown_letter_is_not_found(cli, app, letter_id):
+def test_an_unknown_dead_letter_is_not_found(cli, app, letter_id):
     result = cli("dead", "show", letter_id, "--json")
 
     assert result.exit_code == 3
     assert error(result)["kind"] == "LetterNotFound"
 
 
-def test_what_a_letter_says_cannot_reach_the_terminal(cli, app, write):
+def test_control_characters_of_a_dead_letter_cannot_reach_the_terminal(cli, app, write):
     hostile = "\x1b]0;owned\x07\x1b[2J\u202e[red]boo"
     letter = write(
         error=hostile,
@@ -263,10 +263,10 @@ def test_what_a_letter_says_cannot_reach_the_terminal(cli, app, write):
             assert printed.replace("\n", "").isprintable()
 
 
-# -- acting --
+# -- actions --
 
 
-def test_a_letter_is_discarded_with_or_without_its_application(cli, app, write, bank):
+def test_a_dead_letter_is_discarded_with_or_without_its_application(cli, app, write, bank):
     letters = [write(), write(), write(engine="rq")]
 
     by_id = cli("dead", "discard", letters[0], "--reason", "r", "--yes", "--json")
@@ -281,7 +281,7 @@ def test_a_letter_is_discarded_with_or_without_its_application(cli, app, write, 
     assert letter_states(app, letters) == ["discarded", "discarded", "open"]
 
 
-def test_runs_and_letters_are_discarded_together(cli, app, dead, write):
+def test_runs_and_dead_letters_of_engines_are_discarded_together(cli, app, dead, write):
     letter = write()
 
     result = cli("dead", "discard", dead[0], letter, "--reason", "r", stdin="y\n")
@@ -294,7 +294,7 @@ def test_runs_and_letters_are_discarded_together(cli, app, dead, write):
     assert cli("dead", "list", "-q").stdout == ""
 
 
-def test_the_application_sends_a_letter_again(cli, app, write, bank):
+def test_the_application_retries_a_dead_letter(cli, app, write, bank):
     letters = [write(), write(), write(engine="rq")]
 
     counted = cli("--app", bank, "dead", "retry", "--all", "--dry-run", "--json")
@@ -305,7 +305,7 @@ def test_the_application_sends_a_letter_again(cli, app, write, bank):
     assert answer(counted)["matching"] == 2
     assert by_id.stdout == "retried 1, skipped 0\n", by_id.stderr
     assert answer(again) == {"retried": 0, "skipped": 1, "left": 0, "dry_run": False}
-    assert rest.stdout == "retried 1, skipped 0, left 1\n"
+    assert rest.stdout == "retried 1, skipped 0, not retried 1\n"
     assert "proj.rq:app dead retry --engine rq" in rest.stderr
     assert letter_states(app, letters) == ["replayed", "replayed", "open"]
 
@@ -325,12 +325,12 @@ def test_without_the_application_the_right_command_is_named(
     assert (by_id.exit_code, by_engine.exit_code, everything.exit_code) == (2, 2, 0)
     assert f"duly --app proj.celery:app dead retry {letter}" in by_id.stderr
     assert "duly --app proj.celery:app dead retry --engine celery" in by_engine.stderr
-    assert everything.stdout == "retried 3, skipped 0, left 1\n"
-    assert "1 dead letter can be sent again only by its application of celery" in everything.stderr
+    assert everything.stdout == "retried 3, skipped 0, not retried 1\n"
+    assert "1 dead letter can be retried only by its celery" in everything.stderr
     assert letter_states(app, [letter]) == ["open"]
 
 
-def test_an_unknown_id_is_not_found_before_a_letter_is_touched(cli, app, write, bank):
+def test_an_unknown_id_is_reported_before_any_dead_letter_changes(cli, app, write, bank):
     letter = write()
 
     result = cli("--app", bank, "dead", "retry", letter, UNKNOWN, "--yes", "--json")
@@ -340,7 +340,7 @@ def test_an_unknown_id_is_not_found_before_a_letter_is_touched(cli, app, write, 
     assert letter_states(app, [letter]) == ["open"]
 
 
-def test_a_letter_that_cannot_be_sent_does_not_keep_others_from_it(cli, app, write, bank):
+def test_a_dead_letter_that_cannot_be_sent_does_not_block_the_rest(cli, app, write, bank):
     letters = [write(), write(task="bank.gone"), write()]
 
     by_id = cli("--app", bank, "dead", "retry", letters[1], "--yes")
@@ -348,13 +348,13 @@ def test_a_letter_that_cannot_be_sent_does_not_keep_others_from_it(cli, app, wri
 
     assert (by_id.exit_code, everything.exit_code) == (1, 1)
     for result in (by_id, everything):
-        assert f"letter {letters[1]} is of task 'bank.gone'" in result.stderr
+        assert f"letter {letters[1]} names task 'bank.gone'" in result.stderr
         assert "aliases" not in result.stderr
-    assert everything.stdout == "retried 2, skipped 0, left 1\n"
+    assert everything.stdout == "retried 2, skipped 0, not retried 1\n"
     assert letter_states(app, letters) == ["replayed", "open", "replayed"]
 
 
-def test_a_broker_that_is_away_is_an_error_of_one_line(cli, app, write, bank, monkeypatch):
+def test_an_unavailable_broker_causes_an_error_of_one_line(cli, app, write, bank, monkeypatch):
     monkeypatch.setenv("BANK_BROKER", "redis://127.0.0.1:1/0")
     letter = write()
 
@@ -366,7 +366,7 @@ def test_a_broker_that_is_away_is_an_error_of_one_line(cli, app, write, bank, mo
     assert letter_states(app, [letter]) == ["open"]
 
 
-def test_a_task_that_matches_nothing_gets_a_hint(cli, app, write, bank):
+def test_a_task_filter_that_matches_nothing_gets_a_hint(cli, app, write, bank):
     write()
 
     result = cli("--app", bank, "dead", "list", "--task", "pay")
@@ -374,7 +374,7 @@ def test_a_task_that_matches_nothing_gets_a_hint(cli, app, write, bank):
     assert "dead letters of bank.pay." in result.stderr
 
 
-# -- applications of Celery --
+# -- Celery applications --
 
 
 @pytest.mark.parametrize(
@@ -386,32 +386,32 @@ def test_a_task_that_matches_nothing_gets_a_hint(cli, app, write, bank):
         ("enqueue", "pay"),
     ],
 )
-def test_what_is_about_runs_says_that_celery_has_none(cli, app, bank, command):
+def test_commands_about_runs_are_refused_for_a_celery_application(cli, app, bank, command):
     result = cli("--app", bank, *command)
 
     assert result.exit_code == 2
-    assert "bank:app is an application of Celery" in result.stderr
+    assert "bank:app is a Celery application" in result.stderr
     assert "no runs" in result.stderr
 
 
-def test_an_application_of_celery_has_letters_and_no_runs(cli, dead, write, bank):
+def test_a_celery_application_has_dead_letters_and_no_runs(cli, dead, write, bank):
     letter = write()
 
     assert cli("--app", bank, "dead", "list", "-q").stdout.split() == [letter]
     assert cli("--app", bank, "dead", "show", letter).exit_code == 0
 
 
-def test_a_plain_application_of_celery_will_do(cli, app, write, folder):
+def test_a_plain_celery_application_is_accepted(cli, app, write, folder):
     (folder / "plain.py").write_text("from celery import Celery\napp = Celery('plain')\n")
     letter = write()
 
     found = cli("--app", "plain:app", "dead", "list", "-q")
 
-    assert found.stdout.split() == [letter], "its letters are where DULY_URL says"
+    assert found.stdout.split() == [letter], "DULY_URL selects the store of its dead letters"
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_the_address_of_an_application_of_celery_is_known_to_db(cli, app, bank, url):
+def test_the_db_commands_find_the_database_of_a_celery_application(cli, app, bank, url):
     status = cli("--app", bank, "db", "status", "--json")
 
     assert status.exit_code == 0
@@ -419,7 +419,7 @@ def test_the_address_of_an_application_of_celery_is_known_to_db(cli, app, bank, 
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_ledger_that_is_not_there_is_not_made(cli, bank, folder, monkeypatch):
+def test_a_missing_database_of_a_celery_application_is_not_created(cli, bank, folder, monkeypatch):
     monkeypatch.setenv("BANK_GUARD", "sqlite:///other.db")
 
     result = cli("--app", bank, "dead", "list")
@@ -431,7 +431,7 @@ def test_a_ledger_that_is_not_there_is_not_made(cli, bank, folder, monkeypatch):
 
 @pytest.mark.process
 @pytest.mark.stores("sqlite-wal")
-def test_celery_is_imported_only_with_an_application_of_its_own(folder, app, write):
+def test_celery_is_imported_only_for_a_celery_application(folder, app, write):
     program = (
         "import sys\nfrom duly.cli import commands\n"
         "commands(['dead', 'list'], standalone_mode=False)\n"
@@ -446,16 +446,16 @@ def test_celery_is_imported_only_with_an_application_of_its_own(folder, app, wri
     assert done.stdout.splitlines()[-1] == "False"
 
 
-# -- from end to end --
+# -- end to end --
 
 
 @pytest.mark.process
-def test_a_letter_that_is_retried_really_runs(cli, app, bank, folder, redis_url, monkeypatch):
+def test_a_retried_dead_letter_runs(cli, app, bank, folder, redis_url, monkeypatch):
     check_end_to_end(cli, bank, folder, redis_url, monkeypatch)
 
 
 @pytest.mark.process
-def test_letters_can_be_kept_in_redis(cli, folder, redis_url, tmp_path, monkeypatch):
+def test_a_retried_dead_letter_in_redis_runs(cli, folder, redis_url, tmp_path, monkeypatch):
     (folder / "bank.py").write_text(BANK)
     monkeypatch.setenv("BANK_GUARD", redis_url)
 

@@ -1,4 +1,4 @@
-"""`duly enqueue`: accepts one run, or says why not."""
+"""`duly enqueue`: accepts one run, or explains the refusal."""
 
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import answer, error
 
-# Refused before any store is asked, so one kind is enough.
+# The command refuses before it uses a store, so one kind is enough.
 REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
 
 
@@ -90,7 +90,7 @@ def test_arguments_that_are_no_object_or_array_are_refused(app, cli, given):
         ("[99999999999999999999]", "a"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_and_leave_nothing(app, cli, given, said):
+def test_arguments_that_do_not_fit_are_refused_and_create_no_run(app, cli, given, said):
     result = cli("enqueue", "add", given)
 
     assert result.exit_code == 2
@@ -99,7 +99,7 @@ def test_arguments_that_do_not_fit_are_refused_and_leave_nothing(app, cli, given
     assert app.runs.list() == []
 
 
-def test_values_that_json_lacks_are_written_as_they_are_stored(app, cli, drain):
+def test_values_without_a_json_type_are_written_as_stored(app, cli, drain):
     result = cli("enqueue", "day_after", '{"day": {"$date": "2031-12-31"}}')
     drain()
 
@@ -123,7 +123,7 @@ def test_an_ambiguous_short_name_is_refused(app, cli):
     assert "orders:add or other:add" in result.stderr
 
 
-def test_a_used_key_gives_the_run_it_made(app, cli):
+def test_a_used_key_returns_its_existing_run(app, cli):
     first = cli("enqueue", "add", "[1]", "--key", "k")
 
     second = cli("enqueue", "add", "[1]", "--key", "k")
@@ -155,7 +155,7 @@ def test_enqueue_needs_the_application(app, cli, monkeypatch):
 
 def test_wait_prints_the_result(app, cli, url):
     with app.worker():
-        # Another instance of the application: the command closes its own.
+        # The worker needs another instance, because the command closes its own.
         del sys.modules["orders"]
         result = cli("enqueue", "add", "[1, 2]", "--wait", "--timeout", "30s")
 

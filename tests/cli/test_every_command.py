@@ -1,4 +1,4 @@
-"""Every command there is, found in the tree of commands itself, so that none can be forgotten."""
+"""Every command, found in the command tree, so that new commands are tested too."""
 
 import json
 import sys
@@ -57,10 +57,10 @@ ANSWERS: dict[str, str] = {
     "health": "",
     "doctor": "",
 }
-"""By command: what it is given here, beside --json."""
+"""The arguments of each command in addition to --json."""
 
 LASTING = {"worker", "dev", "dashboard", "demo", "move"}
-"""These go on, or need more than one store; that they speak JSON is in the tests of each."""
+"""These never end or need more than one store. The tests of each command check its JSON."""
 
 
 def tree(group: click.Group = commands, above: Path = ()) -> Iterator[tuple[Path, click.Command]]:
@@ -96,7 +96,7 @@ def test_the_table_has_every_command():
     assert set(leaves) == set(ANSWERS) | LASTING
 
 
-def test_every_command_answers_in_json(app, cli, run_of, dead, drain):
+def test_every_command_can_write_json(app, cli, run_of, dead, drain):
     done, later = run_of("add", 1), run_of("add", 2, delay=3600)
     drain()
     add = sys.modules["orders"].add
@@ -123,7 +123,7 @@ LISTS = (
 )
 
 
-def test_an_empty_list_says_where_nothing_was_found_and_a_verbose_one_where_it_looks(app, cli):
+def test_an_empty_list_names_the_searched_store(app, cli):
     shown = app.store.shown_url
     for name in LISTS:
         empty = cli(*name.split())

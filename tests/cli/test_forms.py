@@ -1,4 +1,4 @@
-"""How values are read from the command line and written for people."""
+"""Parsing of command-line values and formatting for people."""
 
 import unicodedata
 from datetime import timedelta
@@ -17,35 +17,35 @@ SECOND = 1_000_000
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("1.5m", 90), ("24h", 86_400), ("7d", 604_800), ("2w", 1_209_600)],
 )
-def test_durations(text, seconds):
+def test_durations_are_parsed(text, seconds):
     assert duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "h", "-1h", "1 h", "1y", "1h30m", "\N{ARABIC-INDIC DIGIT ONE}h", "1e9", "inf"]
 )
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(click.BadParameter):
         duration(text)
 
 
-def test_a_duration_beyond_all_bounds_is_still_one():
+def test_a_huge_duration_is_capped():
     assert duration("9" * 400) == timedelta.max
 
 
 @pytest.mark.parametrize("text", ["", "now", "2031-01-01", "2031-01-01T00:00", "2031-13-01T00:00Z"])
-def test_what_is_no_instant_is_refused(text):
+def test_an_invalid_instant_is_refused(text):
     with pytest.raises(click.BadParameter):
         instant(text)
 
 
-def test_since_is_an_instant_or_how_long_ago():
+def test_since_accepts_an_instant_or_an_age():
     assert since("1h") == timedelta(hours=1)
     assert since("2031-01-01T00:00Z") == instant("2031-01-01T00:00Z")
 
 
 @pytest.mark.parametrize("text", ["", "shop", "=7"])
-def test_what_is_no_tag_is_refused(text):
+def test_an_invalid_tag_is_refused(text):
     with pytest.raises(click.BadParameter):
         tag(text)
 
@@ -62,13 +62,13 @@ def test_what_is_no_tag_is_refused(text):
         (-3 * 86_400 * SECOND, "3 d ago"),
     ],
 )
-def test_distances_in_time(away, words):
+def test_distances_in_time_are_written_in_words(away, words):
     now = 1_900_000_000 * SECOND
 
     assert relative(now + away, now) == words
 
 
-def test_instants_for_machines():
+def test_instants_are_written_for_machines_and_for_people():
     assert iso(0) == "1970-01-01T00:00:00.000000Z"
     assert iso(1_900_000_000_123_456) == "2030-03-17T17:46:40.123456Z"
     assert iso(10**18) == "9999-12-31T23:59:59.999999Z"
@@ -89,5 +89,5 @@ def test_plain_text_stays_as_it_is():
     assert clean("größe 漢字 🙂") == "größe 漢字 🙂"
 
 
-def test_lines_stay_lines():
+def test_line_breaks_are_kept_and_control_characters_escaped():
     assert clean_lines("a\r\n\tb\x1b\u2028c") == "a\n    b\\x1b\\u2028c"

@@ -1,4 +1,4 @@
-"""`duly health` sees a live worker that claims nothing, and is not misled by healthy ones."""
+"""`duly health` reports a live worker that claims nothing, and accepts healthy workers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,7 +23,7 @@ LONG = UNSERVED_SECONDS + 30
 
 @pytest.fixture(autouse=True)
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What happens between the looks of one command, in order; there is at least one look."""
+    """The events between the checks of one command, in order. There is at least one check."""
     between: list[Callable[[], None]] = [lambda: None]
 
     class Pause:
@@ -39,7 +39,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
 
 
 class Idle:
-    """A worker that lives and does nothing, as one whose engine hangs."""
+    """A live worker that does nothing, like a worker whose engine hangs."""
 
     def __init__(self, store: Store, lanes: Mapping[str, str], queues: Sequence[str]) -> None:
         self.id = new_id()
@@ -50,7 +50,7 @@ class Idle:
         store.heartbeats().beat([self.id])
 
     def claim(self) -> int:
-        """Claim what is ready; return how many runs that are."""
+        """Claim the ready runs. Return the number of runs."""
         want = Want(None, SlotKind.THREAD, 10)
         (claims,) = self._store.apply([ClaimRuns(self.id, (want,), self._tasks)])
         return len(claims)
@@ -58,7 +58,7 @@ class Idle:
 
 @pytest.fixture
 def idle_worker(app: Duly, url: str) -> Iterator[Callable[..., Idle]]:
-    """Makes workers that do nothing, on a store of their own: commands close the application's."""
+    """Makes idle workers on their own store, because commands close the application's."""
     lanes = app.registry.lanes_by_task(only_carried=False)
     with closing(open_store(url)) as store:
 
@@ -70,7 +70,7 @@ def idle_worker(app: Duly, url: str) -> Iterator[Callable[..., Idle]]:
 
 @pytest.fixture
 def age(url: str) -> Callable[..., None]:
-    """Lets workers have started, or runs have become ready, a while ago."""
+    """Backdates the start of workers, or the time at which runs became ready."""
 
     def age(*columns: str) -> None:
         passed = f"{LONG * 1_000_000:.0f}" if url.startswith("sqlite") else f"interval '{LONG} s'"
@@ -94,13 +94,13 @@ def test_a_live_worker_that_leaves_a_ready_run_unclaimed_is_named(cli, run_of, a
 
     assert result.exit_code == 1
     assert f"worker {idle.id} (pid " in result.stdout
-    assert "although a run of queue 'default' that it serves has been ready for 90 s" in (
+    assert "although a run of queue 'default', which it serves, has been ready for 90 s" in (
         result.stdout
     )
     assert cli("health", "--no-worker").exit_code == 0
 
 
-def test_a_worker_next_to_it_that_is_full_changes_nothing(cli, run_of, age, idle_worker):
+def test_a_full_worker_does_not_hide_an_idle_worker(cli, run_of, age, idle_worker):
     full, idle = idle_worker(), idle_worker()
     run_of("add", 1)
     assert full.claim() == 1
@@ -123,7 +123,7 @@ def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of
     for result in (before_upkeep, cli("health")):
         assert result.exit_code == 1
         assert "of orders:add wait" in result.stdout
-        assert "no live worker registers it" in result.stdout
+        assert "no live worker knows the task" in result.stdout
     assert "2 runs of orders:add" in cli("health").stdout
     assert cli("health", "--no-worker").exit_code == 0
 
@@ -140,7 +140,7 @@ def test_runs_in_a_queue_that_no_live_worker_serves_are_named(cli, run_of, idle_
 
 
 class TestHealthy:
-    """Workers that have a reason to leave a run alone, or are about to claim it."""
+    """Workers with a reason not to claim a run, or just before the claim."""
 
     def test_a_worker_with_long_bodies_may_have_full_slots(self, cli, run_of, age, idle_worker):
         idle = idle_worker()
@@ -184,7 +184,7 @@ class TestHealthy:
 
         assert cli("health").exit_code == 0
 
-    def test_runs_of_queues_and_tasks_that_it_does_not_serve_are_not_its_work(
+    def test_a_worker_may_ignore_runs_of_queues_and_tasks_that_it_does_not_serve(
         self, cli, run_of, age, idle_worker
     ):
         run_of("add", 1)
@@ -193,9 +193,9 @@ class TestHealthy:
         age(*OLD)
 
         words = cli("health").stdout
-        assert ("no live worker" in words, "runs nothing" in words) == (True, False)
+        assert ("no live worker" in words, "is idle" in words) == (True, False)
 
-    def test_a_run_that_is_claimed_between_two_looks_did_not_wait_in_vain(
+    def test_a_run_that_is_claimed_between_two_checks_is_no_problem(
         self, cli, run_of, age, idle_worker, looks
     ):
         run_of("add", 1)
@@ -204,9 +204,11 @@ class TestHealthy:
         looks[:] = [lambda: None, lambda: None, idle.claim]
 
         assert cli("health").exit_code == 0
-        assert looks == [], "it was watched until the run was claimed"
+        assert looks == [], "the command checked until the run was claimed"
 
-    def test_a_worker_that_works_claims_what_has_waited_for_long(self, cli, run_of, age, app, url):
+    def test_a_working_worker_claims_a_run_that_has_waited_for_long(
+        self, cli, run_of, age, app, url
+    ):
         app.queues.pause("default")
         run = run_of("add", 1)
         other = Duly(url)

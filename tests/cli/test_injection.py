@@ -1,4 +1,4 @@
-"""What tasks, errors and arguments say cannot forge a log line or reach the terminal."""
+"""Text of tasks, errors and arguments cannot forge a log line or control the terminal."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def is_harmless(text: str) -> bool:
     return all(line.isprintable() for line in text.split("\n"))
 
 
-def test_lists_show_hostile_texts_as_texts(app, cli, run_of, drain):
+def test_lists_show_hostile_text_as_text(app, cli, run_of, drain):
     ids = [run_of("send", text).id for text in CORPUS]
     drain()
 
@@ -74,12 +74,12 @@ def test_lists_show_hostile_texts_as_texts(app, cli, run_of, drain):
         assert is_harmless(text), what
     assert is_harmless(groups)
     assert all(is_harmless(text) for text in each)
-    # Of the tracebacks alone several lines are shown, each indented.
+    # Only tracebacks span several lines, and each line is indented.
     assert not any(re.match(ENTRY, line) for text in each for line in text.splitlines())
     assert "[bold red]markup[/]" in shown["runs list"]
 
 
-# What is written does not depend on the store.
+# The output does not depend on the store.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.process
 @pytest.mark.parametrize("told_by", ["--json", "text"])
@@ -111,7 +111,7 @@ def test_a_worker_writes_one_harmless_line_per_entry(folder, url, told_by, cli):
 def _check_text(lines: list[str]) -> None:
     entries = [line for line in lines[1:] if not line.startswith("    ")]
     assert all(ENTRY.match(line) for line in entries), entries
-    assert sum("attempt 1 raised" in line for line in entries) == len(CORPUS)
+    assert sum("attempt 1: failed (raised)" in line for line in entries) == len(CORPUS)
     assert not any(re.match(r"\S+ \S+ INFO forged", line) for line in entries)
 
 

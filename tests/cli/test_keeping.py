@@ -16,27 +16,27 @@ from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import claim, register
 
 
-def test_the_audit_of_a_good_database_says_what_holds(app, cli, run_of, drain, dead):
+def test_the_audit_of_a_good_database_lists_the_checked_rules(app, cli, run_of, drain, dead):
     run_of("add", 1, delay=3600)
 
     said = cli("audit")
     found = answer(cli("audit", "--json"))
 
     assert said.exit_code == 0
-    assert "Every run that was accepted is live, finished or pruned" in said.stdout
+    assert "Every accepted run is live, finished or pruned" in said.stdout
     counts = {"queued": 0, "running": 0, "waiting": 1, "finished": 3, "accepted": 4, "pruned": 0}
     assert found["runs"] == counts
     assert (found["ok"], found["flaws"]) == (True, [])
 
 
-def test_the_audit_names_what_must_not_be_and_ends_with_1(app, cli, url, dead):
+def test_the_audit_names_violations_and_ends_with_1(app, cli, url, dead):
     with opened_tables(url) as tables:
         tables.execute("UPDATE duly_history SET claim_number = 0")
 
     said = cli("audit", "-q")
 
     assert said.exit_code == 1
-    assert f"{dead[0]} ended by an attempt, and was never claimed (ended_without_claim)." in (
+    assert f"{dead[0]} was ended by an attempt, but was never claimed (ended_without_claim)." in (
         said.stdout.splitlines()
     )
     assert len(answer(cli("audit", "--json"))["flaws"]) == 3
@@ -50,7 +50,7 @@ def test_the_database_checks_itself(app, cli):
 
 
 @pytest.mark.parametrize("store_kind", POSTGRES_KINDS)
-def test_indexes_are_read_where_the_server_can(app, cli, url):
+def test_indexes_are_checked_if_the_server_supports_it(app, cli, url):
     with opened_tables(url) as tables:
         if not tables.rows("SELECT 1 FROM pg_available_extensions WHERE name = 'amcheck'"):
             pytest.skip("this PostgreSQL comes without amcheck")
@@ -59,12 +59,12 @@ def test_indexes_are_read_where_the_server_can(app, cli, url):
     assert "amcheck read" in cli("db", "check").stdout
 
 
-def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli, dead, drain):
+def test_prune_deletes_old_runs_after_a_confirmation(app, cli, dead, drain):
     refused = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0")
     kept = answer(cli("db", "prune", "--json", "--yes"))
     pruned = cli("db", "prune", "--older-than", "0", "--dead-older-than", "0", "--yes")
 
-    assert (refused.exit_code, "Type prune to go on" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "Type prune to continue" in refused.stderr) == (1, True)
     assert "type prune" in cli("db", "prune", stdin="yes\n").stderr
     assert kept == {"pruned": 0}
     said = app.store.list_audit_entries(None, 5)[0]
@@ -78,29 +78,31 @@ def test_prune_deletes_what_ended_long_enough_ago_if_somebody_says_yes(app, cli,
 
 
 @pytest.mark.stores("postgres")
-def test_a_backup_of_postgresql_is_left_to_its_tools(app, cli, tmp_path):
+def test_a_backup_of_postgresql_is_refused_with_a_hint_at_pg_dump(app, cli, tmp_path):
     result = cli("db", "backup", str(tmp_path / "copy"))
 
     assert result.exit_code == 1
     assert "pg_dump" in result.stderr
 
 
-def put_aside(cli, app, made_at):
-    """Do what follows after a backup of that moment was put back."""
+def restore_since(cli, app, made_at):
+    """Run `duly restore`, as after restoring a backup of this instant."""
     return cli("restore", "--since", made_at, "--yes")
 
 
-def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, run_of, drain):
+def test_runs_that_may_have_started_since_a_backup_are_parked_and_not_repeated(
+    app, cli, run_of, drain
+):
     due, later = run_of("add", 1), run_of("add", 2, delay=3600)
     app.schedules.add("hourly", sys.modules["orders"].add, every=timedelta(hours=1), args=(1,))
     made_at = iso(app.store.now())
     new = run_of("add", 3)
 
-    result = put_aside(cli, app, made_at)
+    result = restore_since(cli, app, made_at)
     drain()
 
     assert result.stdout.startswith("1 run interrupted, 0 schedules paused.\n")
-    assert "1 runs were made after that and are left alone" in result.stdout
+    assert "1 runs were created after that and are unchanged" in result.stdout
     assert (due.refresh().state, due.cause) == ("interrupted", "restored")
     assert (later.refresh().state, new.refresh().state) == ("queued", "succeeded")
     assert "restored from a backup of" in cli("dead", "list").stdout
@@ -111,13 +113,13 @@ def test_what_may_have_run_since_a_backup_is_parked_and_not_run_again(app, cli, 
     assert due.refresh().state == "succeeded"
 
 
-def test_a_schedule_that_came_due_since_is_paused_and_its_instants_are_not_fired(app, cli, url):
+def test_a_schedule_that_came_due_since_a_backup_is_paused_and_does_not_fire(app, cli, url):
     app.schedules.add("often", sys.modules["orders"].add, every=timedelta(seconds=1), args=(1,))
     with opened_tables(url) as tables:
         tables.execute("UPDATE duly_schedules SET next_at = created_at, look_at = created_at")
     made_at = iso(app.store.now())
 
-    result = put_aside(cli, app, made_at)
+    result = restore_since(cli, app, made_at)
     app.worker().drain(timeout=20)
 
     assert "1 schedule paused" in result.stdout
@@ -125,7 +127,7 @@ def test_a_schedule_that_came_due_since_is_paused_and_its_instants_are_not_fired
     assert answer(cli("schedules", "list", "--json"))["schedules"][0]["state"] == "paused"
 
 
-def test_nothing_is_set_aside_under_a_live_worker_or_of_the_future(app, cli, url, run_of):
+def test_a_restore_under_a_live_worker_or_to_a_future_time_is_refused(app, cli, url, run_of):
     run = run_of("add", 1, delay=3600)
     other = Duly(url)
     with other.worker():
@@ -140,7 +142,7 @@ def test_nothing_is_set_aside_under_a_live_worker_or_of_the_future(app, cli, url
 
 
 @pytest.mark.parametrize("is_known_dead", [False, True])
-def test_what_was_running_or_waiting_for_something_at_the_backup_is_parked_too(
+def test_runs_that_were_running_or_waiting_at_the_backup_are_parked(
     app, cli, url, run_of, is_known_dead
 ):
     run_of("add", 1)
@@ -160,7 +162,7 @@ def test_what_was_running_or_waiting_for_something_at_the_backup_is_parked_too(
             tables.execute("UPDATE duly_workers SET lease_seconds = -1")
     made_at = iso(app.store.now())
 
-    result = put_aside(cli, app, made_at)
+    result = restore_since(cli, app, made_at)
 
     assert result.stdout.startswith("2 runs interrupted")
     assert app.runs.get(held.run_id).cause == "restored"
@@ -169,9 +171,7 @@ def test_what_was_running_or_waiting_for_something_at_the_backup_is_parked_too(
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
-    app, cli, run_of, drain, folder, url
-):
+def test_a_backup_that_is_restored_repeats_no_run(app, cli, run_of, drain, folder, url):
     before = run_of("add", 1)
     copy = answer(cli("db", "backup", "copy.db", "--json"))
     again = cli("db", "backup", "copy.db")
@@ -184,17 +184,17 @@ def test_a_file_that_is_backed_up_put_back_and_restored_runs_nothing_twice(
         file.with_name(file.name + rest).unlink(missing_ok=True)
     shutil.copyfile(folder / "copy.db", file)
 
-    put_aside(cli, app, copy["made_at"])
+    restore_since(cli, app, copy["made_at"])
     drain()
 
     assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
     assert (nowhere.exit_code, "No such file or directory" in nowhere.stderr) == (1, True)
-    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
     assert before.refresh().state == "interrupted"
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_run_that_comes_just_before_the_copy_is_parked_too(app, cli, run_of, monkeypatch):
+def test_a_run_that_is_enqueued_just_before_the_copy_is_parked(app, cli, run_of, monkeypatch):
     copy, made = type(app.store).back_up, []
 
     def back_up(store, file):
@@ -213,7 +213,7 @@ def test_a_run_that_comes_just_before_the_copy_is_parked_too(app, cli, run_of, m
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_a_file_that_was_moved_while_nothing_ran_goes_on_as_it_was(app, cli, run_of, drain, url):
+def test_a_file_that_was_moved_while_nothing_ran_continues_unchanged(app, cli, run_of, drain, url):
     drain()
     waiting = run_of("add", 1)
     app.close()

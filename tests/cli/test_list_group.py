@@ -1,4 +1,4 @@
-"""`duly runs` and its like: without a command they list."""
+"""`duly runs` and similar groups list their items without a command."""
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -15,7 +15,7 @@ def test_a_group_without_a_command_lists(app, cli, group):
     assert cli(group).stderr == cli(group, "list").stderr
 
 
-def test_options_without_a_command_are_those_of_the_list(app, cli):
+def test_options_without_a_command_apply_to_the_list(app, cli):
     assert cli("runs", "--state", "failed").exit_code == 0
     assert "No such option" in cli("runs", "--statt", "failed").stderr
 
@@ -25,7 +25,7 @@ def test_a_group_still_has_its_help_and_refuses_an_unknown_command(app, cli, gro
     shown = cli(group, "--help").stdout
 
     assert f"{group} [OPTIONS] [COMMAND] [ARGS]" in shown
-    assert "Without a command: list." in shown
+    assert "Default command: list." in shown
     assert "No such command 'lits'" in cli(group, "lits").stderr
 
 

@@ -4,8 +4,8 @@ from duly import Duly
 from tests.cli.conftest import answer
 
 
-def test_the_locks_that_are_held_are_listed(app, cli):
-    holder = Duly(app.url)  # A command closes the application that it was told.
+def test_held_locks_are_listed(app, cli):
+    holder = Duly(app.url)  # A command closes its application.
     holder.lock("done").acquire().release()
     with holder.lock("index", ttl=40), holder.lock("backup"):
         listed = answer(cli("locks", "list", "--json"))["locks"]
@@ -23,8 +23,8 @@ def test_the_locks_that_are_held_are_listed(app, cli):
     assert names == "backup\nindex\n"
 
 
-def test_no_lock_is_a_sentence(app, cli):
+def test_an_empty_list_of_locks_prints_a_sentence(app, cli):
     result = cli("locks", "list")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "Nobody holds a lock" in result.stderr
+    assert "No lock is held" in result.stderr

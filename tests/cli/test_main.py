@@ -34,7 +34,7 @@ def duly(*args, **environment):
     )
 
 
-def test_a_command_that_is_spelt_wrong_names_the_one_that_was_meant(cli):
+def test_a_misspelt_command_suggests_the_right_command(cli):
     result, below = cli("wurker", "shop:app"), cli("runs", "lst")
 
     assert (result.exit_code, below.exit_code) == (2, 2)
@@ -43,7 +43,7 @@ def test_a_command_that_is_spelt_wrong_names_the_one_that_was_meant(cli):
     assert "No such command 'xyzzy'." in cli("xyzzy").stderr
 
 
-def test_the_package_is_a_program_too():
+def test_the_package_can_be_run_as_a_program():
     command = [sys.executable, "-m", "duly", "--version"]
 
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=50).stdout
@@ -88,7 +88,7 @@ def test_an_unknown_command_is_a_usage_error(cli):
     assert error(cli("--json", "--nonsense"))["kind"] == "UsageError"
 
 
-def test_version(cli):
+def test_the_version_is_printed(cli):
     assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", cli("--version").stdout)
 
 
@@ -115,7 +115,7 @@ def test_shared_options_are_taken_before_and_after_the_command(cli, app, url, mo
         (SchemaMismatch("x"), 1),
     ],
 )
-def test_every_failure_has_its_status(failure, status):
+def test_every_failure_has_its_exit_status(failure, status):
     assert status_of(failure) == status
 
 
@@ -162,9 +162,7 @@ def test_a_server_that_does_not_answer_is_a_temporary_failure(cli, folder, comma
         ("postgresql://ann@127.0.0.1:1/shop", False),
     ],
 )
-def test_a_password_that_others_can_read_in_the_list_of_processes_is_warned_of(
-    cli, folder, address, is_warned_of
-):
+def test_a_password_on_the_command_line_causes_a_warning(cli, folder, address, is_warned_of):
     said = cli("runs", "list", "--url", address).stderr
 
     assert ("DULY_URL" in said) == is_warned_of
@@ -194,7 +192,7 @@ def test_the_installed_command_works(app, run_of):
 
 
 @pytest.mark.process
-def test_an_output_that_nobody_reads_on_is_no_traceback(app, run_of):
+def test_a_closed_output_pipe_causes_no_traceback(app, run_of):
     run_of("add", 1)
 
     reader, writer = os.pipe()
@@ -229,7 +227,7 @@ def test_tables_fit_the_terminal_and_keep_ids_whole(app, run_of, columns):
 
     drawn = on_terminal([DULY, "runs", "list"], columns, os.environ | {"NO_COLOR": "1"})
 
-    # Bold is no colour.
+    # Bold does not count as a colour.
     lines = [re.sub(r"\x1b\[[01]m", "", line).rstrip() for line in drawn]
     assert {line.split()[0] for line in lines[1:]} == ids
     assert max(map(len, lines)) <= max(columns, 60)
@@ -247,7 +245,7 @@ def test_states_are_coloured_unless_no_color_is_set(app, run_of):
 
 
 def on_terminal(command, columns, environment):
-    """Run a command on a terminal of its own and return the lines it drew."""
+    """Run a command on its own terminal and return the printed lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES"}}

@@ -1,4 +1,4 @@
-"""`duly move`: from SQLite to PostgreSQL, with everything."""
+"""`duly move`: from SQLite to PostgreSQL, with all data."""
 
 import json
 from contextlib import closing
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.stores("postgres")
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    """The URL of a file in which everything has happened that duly keeps."""
+    """The URL of a database file with every kind of record."""
     url = f"sqlite:///{tmp_path / 'old.db'}"
     app = Duly(url)
 
@@ -64,7 +64,7 @@ def source(tmp_path: Path) -> str:
 
 
 def everything(url: str) -> dict[str, list[str]]:
-    """Return all that both databases keep, in a form that both have."""
+    """Return all data of a database in a form that does not depend on its kind."""
     with closing(open_store(url)) as store:
         runs = store.list_runs(_all())
         return {
@@ -90,7 +90,7 @@ def _schedules():
     return ScheduleFilter()
 
 
-def test_everything_arrives_and_goes_on(folder, cli, source, url):
+def test_everything_arrives_and_continues(folder, cli, source, url):
     before = everything(source)
 
     result = cli("move", source, url, "--yes", "--json")
@@ -118,13 +118,13 @@ SIDES = ("audit_of_the_source", "audit_of_the_target")
 
 
 def fill(url: str, runs: int) -> None:
-    """Make runs: of ten, six end well, one badly, one waits and two are ready; half have a key."""
+    """Make runs: of ten, six succeed, one fails, one waits and two are ready. Half have a key."""
     with closing(open_store(url)) as store:
         register(store)
         for first in range(0, runs, 1_000):
             numbers = range(first, min(first + 1_000, runs))
             store.apply([one_of_ten(number) for number in numbers])
-            # A seventh of what ends has been tried before.
+            # A seventh of the finished runs was tried before.
             store.apply([another_try(one) for one in claim(store, len(numbers) // 10)])
             claims = claim(store, len(numbers) * 7 // 10)
             ends = [success if place % 7 else failure for place in range(len(claims))]
@@ -133,7 +133,7 @@ def fill(url: str, runs: int) -> None:
 
 
 def one_of_ten(number: int) -> Enqueue:
-    """Make every tenth wait, and every second have a key."""
+    """Make every tenth run wait, and give every second run a key."""
     keyed = key(f"order-{number}") if number % 2 else None
     return order(key=keyed, delay_seconds=3600.0 if number % 10 == 9 else 0.0)
 
@@ -168,7 +168,7 @@ def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, s
     assert {name for name, count in counts[url].items() if count == 0} == {"running", "pruned"}
 
 
-def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, source, url):
+def test_a_move_into_a_used_database_or_under_a_worker_is_refused(folder, cli, source, url):
     app = Duly(source)
     with app.worker():
         busy = cli("move", source, url, "--yes")
@@ -180,11 +180,11 @@ def test_nothing_is_moved_into_what_is_used_or_under_a_worker(folder, cli, sourc
     assert first.exit_code == 0
     assert (
         second.exit_code,
-        "duly has not used yet" in second.stderr,
+        "without any runs" in second.stderr,
     ) == (1, True)
 
 
-def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
+def test_an_impossible_move_is_refused(folder, cli, source, url):
     assert cli("move", url, source, "--yes").exit_code == 2
     assert cli("move", "sqlite:///none.db", url, "--yes").exit_code == 1
     assert cli("move", source, url).exit_code == 1
@@ -193,7 +193,7 @@ def test_what_cannot_be_moved_is_a_usage_error(folder, cli, source, url):
     assert json.loads(cli("move", source, url, "--json").stderr)["error"]["kind"] == "UsageError"
 
 
-def test_a_bar_shows_how_far_it_has_come(cli, source, store_url, monkeypatch):
+def test_a_bar_shows_the_progress_of_a_move(cli, source, store_url, monkeypatch):
     drawn = StringIO()
     console = Console(file=drawn, force_terminal=True, width=200)
     monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)

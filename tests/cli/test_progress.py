@@ -1,4 +1,4 @@
-"""Bars: drawn for work that takes a while where somebody watches, and nowhere else."""
+"""Progress bars are drawn only for long work on a terminal."""
 
 import re
 from io import StringIO
@@ -11,7 +11,7 @@ import duly.cli.progress
 
 @pytest.fixture
 def drawn(monkeypatch) -> StringIO:
-    """What a terminal was given."""
+    """The output on a terminal."""
     found = StringIO()
     console = Console(file=found, force_terminal=True, width=100)
     monkeypatch.setattr(duly.cli.progress, "stderr_console", lambda: console)
@@ -31,7 +31,7 @@ def text_of(drawn: StringIO) -> str:
         (("dead", "retry", "--all", "--yes"), "Retry"),
     ],
 )
-def test_long_work_has_a_bar_unless_nobody_would_see_it(app, cli, dead, drawn, command, words):
+def test_long_work_has_a_bar_only_on_a_terminal(app, cli, dead, drawn, command, words):
     for option in ("--json", "--quiet"):
         cli(*command, option)
         assert drawn.getvalue() == "", option
@@ -48,7 +48,7 @@ def test_a_backup_has_a_bar(app, cli, drawn):
     assert "Copying" in text_of(drawn)
 
 
-def test_a_bar_shows_how_much_of_a_queue_is_left(app, cli, run_of, drawn):
+def test_a_bar_shows_the_remaining_runs_of_a_queue(app, cli, run_of, drawn):
     for number in range(3):
         run_of("add", number)
 

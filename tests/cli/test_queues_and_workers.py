@@ -9,11 +9,11 @@ from duly.store.ops import RegisterWorker
 from tests.cli.conftest import answer
 
 
-def test_a_queue_is_bounded_and_the_bound_is_listed(app, cli):
+def test_a_queue_can_be_bounded_and_its_bound_is_listed(app, cli):
     said = cli("queues", "limit", "mail", "--max-size", "5")
     both = answer(cli("queues", "limit", "mail", "3", "--max-size", "none", "--json"))
 
-    assert said.stdout == "In queue mail 5 may wait.\n"
+    assert said.stdout == "In queue mail 5 runs may wait.\n"
     assert both == {"name": "mail", "limit": 3, "max_size": None}
     assert answer(cli("queues", "list", "--json"))["queues"][0]["max_size"] is None
     assert cli("queues", "limit", "mail").exit_code == 2
@@ -43,7 +43,7 @@ def test_queues_with_live_runs_are_listed(cli, run_of):
     ]
 
 
-def test_no_queue_is_a_sentence(app, cli):
+def test_an_empty_list_of_queues_prints_a_sentence(app, cli):
     result = cli("queues", "list")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -68,7 +68,7 @@ def test_a_paused_queue_starts_nothing_until_it_is_resumed(app, cli, run_of, dra
     assert app.runs.get(run.id).state == "succeeded"
 
 
-def test_a_queue_that_nobody_has_used_is_paused_with_a_note(app, cli, run_of):
+def test_an_unused_queue_is_paused_with_a_note(app, cli, run_of):
     run_of("add", 1, queue="slow")
 
     wrong = cli("queues", "pause", "slwo")
@@ -79,12 +79,12 @@ def test_a_queue_that_nobody_has_used_is_paused_with_a_note(app, cli, run_of):
     assert [result.stderr for result in right] == [""] * 3
 
 
-def test_what_is_no_queue_name_is_refused(app, cli):
+def test_an_invalid_queue_name_is_refused(app, cli):
     assert cli("queues", "pause", "two words").exit_code == 2
     assert cli("queues", "pause", "").exit_code == 2
 
 
-def test_counts_over_the_cap_say_so():
+def test_counts_over_the_cap_are_marked():
     queue = QueueRecord("mail", paused=False, ready=10_001, waiting=9_999, running=0)
 
     document = queue_document(queue)
@@ -119,14 +119,14 @@ def test_a_worker_that_was_killed_is_not_listed_as_live(app, cli):
     assert "silent" in cli("workers", "list").stdout
 
 
-def test_no_worker_is_a_sentence(app, cli):
+def test_an_empty_list_of_workers_prints_a_sentence(app, cli):
     result = cli("workers", "list")
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "duly worker" in result.stderr
 
 
-def test_a_queue_is_limited_and_the_limit_lifted(app, cli, run_of):
+def test_a_limit_of_a_queue_can_be_set_and_removed(app, cli, run_of):
     run_of("add", 1)
 
     said = cli("queues", "limit", "default", "5", "--reason", "the API is slow")
@@ -141,7 +141,7 @@ def test_a_queue_is_limited_and_the_limit_lifted(app, cli, run_of):
     assert cli("queues", "limit", "default", "few").exit_code == 2
 
 
-def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_of, drain):
+def test_drain_waits_until_no_run_of_a_queue_is_ready_or_running(app, cli, run_of, drain):
     run_of("add", 1)
     run_of("send", "x", delay=3600)
 
@@ -150,13 +150,13 @@ def test_drain_waits_until_nothing_of_a_queue_is_ready_or_running(app, cli, run_
 
     assert waiting.exit_code == 4
     assert cli("queues", "drain", "default").stdout == (
-        "Nothing of queue default is ready or running.\n"
+        "No run of queue default is ready or running.\n"
     )
     drained = {"name": "mail", "drained": True, "known": True}
     assert answer(cli("queues", "drain", "mail", "--json")) == drained
 
 
-def test_a_queue_that_nobody_has_used_is_drained_with_a_note(app, cli, run_of):
+def test_an_unused_queue_is_drained_with_a_note(app, cli, run_of):
     run_of("add", 1, queue="slow")
 
     wrong = cli("queues", "drain", "slwo")

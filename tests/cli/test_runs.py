@@ -13,7 +13,7 @@ from duly import Duly, Filter
 from duly.cli import tail, wait
 from tests.cli.conftest import answer, error
 
-# Refused before any store is asked, so one kind is enough.
+# The command refuses before it uses a store, so one kind is enough.
 REFUSED_BEFORE_THE_STORE = pytest.mark.stores("sqlite-wal")
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -58,7 +58,7 @@ def test_list_as_json_has_every_field(cli, run_of):
     assert {"result", "error", "traceback", "fingerprint", "progress", "parked"} <= set(found)
 
 
-def test_quiet_lists_ids_alone(cli, run_of):
+def test_quiet_lists_only_ids(cli, run_of):
     run = run_of("add", 1)
 
     assert cli("runs", "list", "-q").stdout == f"{run.id}\n"
@@ -103,7 +103,7 @@ def test_filters_narrow_the_list(cli, run_of, drain):
         ("--nonsense",),
     ],
 )
-def test_filters_that_mean_nothing_are_refused(app, cli, bad):
+def test_invalid_filters_are_refused(app, cli, bad):
     result = cli("runs", "list", "--json", *bad)
 
     assert result.exit_code == 2
@@ -121,7 +121,7 @@ def test_a_cursor_continues_the_list(cli, run_of):
     assert f"--cursor {ids[1]}" in cli("runs", "list", "--limit", "2").stderr
 
 
-def test_a_delayed_run_says_when_it_is_due(cli, run_of):
+def test_a_delayed_run_shows_its_due_time(cli, run_of):
     run_of("add", 1, delay=7200.5)
 
     assert "due in 2 h" in cli("runs", "list").stdout
@@ -137,7 +137,7 @@ def test_redacted_arguments_are_never_shown(cli, run_of):
             assert "***" in result.stdout
 
 
-def test_without_the_application_arguments_are_hidden_unless_asked_for(cli, run_of, monkeypatch):
+def test_without_the_application_arguments_are_shown_only_on_request(cli, run_of, monkeypatch):
     run = run_of("log_in", "ada", "s3cret")
     monkeypatch.delenv("DULY_APP")
 
@@ -147,7 +147,7 @@ def test_without_the_application_arguments_are_hidden_unless_asked_for(cli, run_
         assert "(arguments hidden: give --app)" in hidden.stdout
         asked = cli("runs", *command, "--show-args").stdout
         assert "ada" in asked
-        assert "s3cret" not in asked, "its name tells that it is a secret"
+        assert "s3cret" not in asked, "its name marks it as a secret"
     (as_json,) = answer(cli("runs", "list", "--json"))["runs"]
     assert as_json["arguments"] is None
     assert as_json["arguments_hidden"] is True
@@ -189,7 +189,7 @@ def test_stored_text_cannot_reach_the_terminal_as_control_characters(cli, run_of
     assert "[bold]x[/bold]:smile:" in logs
 
 
-def test_show_writes_the_call_in_full_and_says_why_it_is_not_the_first_attempt(cli, run_of, drain):
+def test_show_prints_the_whole_call_and_the_attempt(cli, run_of, drain):
     long = "x" * 300
     run = run_of("send", long)
     first = run_of("add", 1)
@@ -204,7 +204,7 @@ def test_show_writes_the_call_in_full_and_says_why_it_is_not_the_first_attempt(c
     assert ["attempt", "1"] in fields
 
 
-def test_show_tells_everything_about_a_run(cli, run_of, drain):
+def test_show_prints_all_details_of_a_run(cli, run_of, drain):
     run = run_of("talk", "hello")
     drain()
 
@@ -217,14 +217,14 @@ def test_show_tells_everything_about_a_run(cli, run_of, drain):
     assert "info    hello" in result.stdout
 
 
-def test_show_has_the_traceback_and_the_acts(cli, dead):
+def test_show_prints_the_traceback_and_the_audit_entries(cli, dead):
     cli("runs", "retry", dead[0], "--reason", "the server is back")
 
     result = cli("runs", "show", dead[0])
 
     assert "Traceback (most recent call last)" in result.stdout
     assert "ConnectionError: nobody answers order-0" in result.stdout
-    assert "tester redrive: the server is back" in result.stdout
+    assert "tester retry: the server is back" in result.stdout
 
 
 def test_show_as_json(cli, dead):
@@ -254,7 +254,7 @@ def test_an_unknown_run_is_not_found(app, cli, command):
 
 @pytest.mark.parametrize("command", ["show", "wait", "cancel", "retry"])
 @pytest.mark.parametrize("run_id", ["no-uuid", "ünï", ""])
-def test_what_is_no_id_is_not_found_either(app, cli, command, run_id):
+def test_an_invalid_id_is_not_found(app, cli, command, run_id):
     assert cli("runs", command, run_id).exit_code == 3
 
 
@@ -276,7 +276,7 @@ def test_wait_prints_the_result(cli, run_of, drain):
     assert result.stdout == "3\n"
 
 
-def test_wait_works_without_the_application_whatever_was_returned(cli, run_of, drain, monkeypatch):
+def test_wait_works_without_the_application_for_every_result(cli, run_of, drain, monkeypatch):
     ids = [run_of("add", 1).id, run_of("day_after", date(2031, 1, 1)).id]
     drain()
     monkeypatch.delenv("DULY_APP")
@@ -301,7 +301,7 @@ def test_wait_ends_with_4_when_the_time_is_over(cli, run_of):
     assert "is still queued after 0 s" in result.stderr
 
 
-def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypatch):
+def test_wait_draws_a_bar_on_a_terminal(app, cli, run_of, url, monkeypatch):
     drawn = StringIO()
     monkeypatch.setattr(wait, "stderr_console", lambda: Console(file=drawn, force_terminal=True))
     ended, waits = run_of("add", 1), run_of("add", 1, delay=3600)
@@ -313,7 +313,9 @@ def test_wait_draws_a_bar_where_somebody_watches(app, cli, run_of, url, monkeypa
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_terminal):
+def test_wait_prints_the_reason_why_no_worker_has_claimed_the_run(
+    cli, run_of, monkeypatch, on_terminal
+):
     run = run_of("add", 1)
     console = Console(file=StringIO(), force_terminal=True) if on_terminal else None
     monkeypatch.setattr(wait, "stderr_console", lambda: console)
@@ -323,12 +325,12 @@ def test_wait_says_why_nobody_has_claimed_the_run(cli, run_of, monkeypatch, on_t
     as_json = cli("runs", "wait", run.id, "--timeout", "0.3s", "--json")
 
     assert result.exit_code == 4
-    told = f"Run {run.id} (orders:add) has not begun yet: no worker has been seen on "
+    told = f"Run {run.id} (orders:add) has not started yet: no worker has been seen on "
     assert result.stderr.count(told) == 1
     assert "no worker has been seen" in error(as_json)["message"]
 
 
-def test_cancel_ends_a_run_that_waits(app, cli, run_of):
+def test_cancel_ends_a_waiting_run(app, cli, run_of):
     run = run_of("add", 1)
 
     result = cli("runs", "cancel", run.id, "--reason", "not needed")
@@ -339,7 +341,7 @@ def test_cancel_ends_a_run_that_waits(app, cli, run_of):
     assert app.store.list_audit_entries(run.id, 10)[0].reason == "not needed"
 
 
-def test_cancel_asks_a_run_that_runs(app, cli, run_of, url, monkeypatch):
+def test_cancel_requests_the_end_of_a_running_run(app, cli, run_of, url, monkeypatch):
     monkeypatch.delenv("DULY_APP")
     with app.worker():
         run = run_of("stay")
@@ -351,14 +353,14 @@ def test_cancel_asks_a_run_that_runs(app, cli, run_of, url, monkeypatch):
     assert app.runs.get(run.id).state == "cancelled"
 
 
-def test_cancel_comes_too_late_for_a_run_that_has_ended(cli, run_of, drain):
+def test_cancel_does_not_change_a_run_that_has_ended(cli, run_of, drain):
     run = run_of("add", 1)
     drain()
 
     result = cli("runs", "cancel", run.id)
 
     assert result.exit_code == 1
-    assert "had ended before: succeeded" in result.stderr
+    assert "had already ended: succeeded" in result.stderr
 
 
 def test_retry_queues_a_run_again(app, cli, dead):
@@ -384,7 +386,7 @@ def test_retry_with_other_arguments_needs_the_application(cli, dead, monkeypatch
     assert cli("runs", "retry", dead[0], "--args", "[1]").exit_code == 2
 
 
-def test_what_show_prints_can_be_given_to_retry(app, cli, run_of, drain):
+def test_retry_accepts_the_arguments_that_show_prints(app, cli, run_of, drain):
     run = run_of("day_after", date(2031, 1, 1))
     drain()
     shown = answer(cli("runs", "show", run.id, "--json"))["run"]["arguments"]["kwargs"]
@@ -403,7 +405,7 @@ def test_retry_refuses_a_run_that_has_not_ended(cli, run_of):
     assert error(result)["kind"] == "RunNotFinal"
 
 
-def test_url_wins_over_the_application(app, cli, run_of, tmp_path):
+def test_the_url_option_overrides_the_application(app, cli, run_of, tmp_path):
     run_of("add", 1)
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     other = Duly(elsewhere)
@@ -419,7 +421,7 @@ def test_url_wins_over_the_application(app, cli, run_of, tmp_path):
 # -- tail --
 
 
-def test_tail_begins_with_the_newest_and_tells_of_changes(app, cli, run_of, drain):
+def test_tail_starts_with_the_newest_runs_and_reports_changes(app, cli, run_of, drain):
     for number in range(3):
         run_of("add", number)
     drain()
@@ -432,7 +434,7 @@ def test_tail_begins_with_the_newest_and_tells_of_changes(app, cli, run_of, drai
     assert [json.loads(line)["state"] for line in found] == ["succeeded"] * 3
 
 
-def test_changes_come_once_each(app, run_of, drain, monkeypatch):
+def test_tail_reports_each_change_once(app, run_of, drain, monkeypatch):
     monkeypatch.setattr(tail, "_LOOK_SECONDS", 0.01)
     run = run_of("add", 1)
     found = tail.changes(app, Filter(), first=10, until=None)

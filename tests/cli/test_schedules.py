@@ -11,7 +11,7 @@ from tests.cli.conftest import answer
 
 @pytest.fixture
 def digest(app):
-    """A schedule in Paris, which no worker knows the task of."""
+    """A schedule in Paris whose task no worker knows."""
     task = Task(app, app.registry.get("orders:add"))
     return app.schedules.add("digest", task, cron="0 7 * * MON-FRI", tz="Europe/Paris", args=(1,))
 
@@ -30,14 +30,14 @@ def test_schedules_are_listed_in_words(cli, digest):
     assert cli("schedules", "list", "-q").stdout == "digest\n"
 
 
-def test_no_schedule_is_a_sentence(app, cli):
+def test_an_empty_list_of_schedules_prints_a_sentence(app, cli):
     result = cli("schedules", "list")
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no schedule" in result.stderr
 
 
-def test_the_next_instants_are_told_in_utc_and_local_time(cli, digest):
+def test_the_next_instants_are_printed_in_utc_and_local_time(cli, digest):
     lines = cli("schedules", "next", "digest", "-n", "3").stdout.splitlines()
 
     assert len(lines) == 3
@@ -45,7 +45,7 @@ def test_the_next_instants_are_told_in_utc_and_local_time(cli, digest):
     assert len(answer(cli("schedules", "next", "digest", "--json"))["next"]) == 5
 
 
-def test_a_schedule_is_shown_with_what_became_of_it(app, cli, digest):
+def test_a_schedule_is_shown_with_its_latest_firings(app, cli, digest):
     run_id = cli("schedules", "run", "digest").stdout.strip()
 
     shown = cli("schedules", "show", "digest").stdout
@@ -74,7 +74,7 @@ def test_a_schedule_is_shown_with_its_expression_and_its_call(app, cli):
         assert "s3cret" not in cli("schedules", *command).output
 
 
-def test_a_paused_schedule_is_not_about_to_fire(app, cli):
+def test_a_paused_schedule_shows_no_next_instant(app, cli):
     task = Task(app, app.registry.get("orders:add"))
     app.schedules.add("often", task, every=1, args=(1,))
     cli("schedules", "pause", "often")
@@ -82,11 +82,11 @@ def test_a_paused_schedule_is_not_about_to_fire(app, cli):
     (row,) = cli("schedules", "list").stdout.splitlines()[1:]
 
     assert row.split()[:5] == ["often", "paused,", "task", "unknown", "paused"]
-    assert "if it is resumed" in cli("schedules", "show", "often").stdout
-    assert "It is paused" in cli("schedules", "next", "often").stderr
+    assert "if resumed" in cli("schedules", "show", "often").stdout
+    assert "The schedule is paused" in cli("schedules", "next", "often").stderr
 
 
-def test_pause_resume_and_remove(app, cli, digest):
+def test_a_schedule_can_be_paused_resumed_and_removed(app, cli, digest):
     assert cli("schedules", "pause", "digest", "--reason", "loud").stdout == (
         "Schedule digest is paused.\n"
     )
@@ -100,7 +100,7 @@ def test_pause_resume_and_remove(app, cli, digest):
     assert cli("schedules", "list", "-q", "--removed").stdout == "digest\n"
 
 
-def test_the_ledger_is_listed(app, cli):
+def test_the_firings_of_a_schedule_are_listed(app, cli):
     task = Task(app, app.registry.get("orders:add"))
     app.schedules.add("once", task, at=datetime.now(UTC) - timedelta(hours=2), args=(1,))
     fire_due(app.store, 10)
@@ -111,7 +111,7 @@ def test_the_ledger_is_listed(app, cli):
     assert firing["run_id"] in cli("schedules", "firings", "once").stdout
 
 
-def test_a_firing_says_how_its_run_ended(app, cli, drain):
+def test_a_firing_shows_the_outcome_of_its_run(app, cli, drain):
     for name, text in (("add", (1,)), ("send", ("x",))):
         task = Task(app, app.registry.get(f"orders:{name}"))
         app.schedules.add(name, task, at=datetime.now(UTC), args=text)
@@ -129,7 +129,7 @@ def test_a_firing_says_how_its_run_ended(app, cli, drain):
     assert (firing["outcome"], firing["run_state"]) == ("run", "failed")
 
 
-def test_a_backfill_runs_what_did_not_run(app, cli, digest):
+def test_a_backfill_runs_the_missed_instants(app, cli, digest):
     span = ("--from", "2025-03-03", "--to", "2025-03-08")
 
     first = answer(cli("schedules", "backfill", "digest", *span, "--json"))["run_ids"]
@@ -139,10 +139,10 @@ def test_a_backfill_runs_what_did_not_run(app, cli, digest):
 
     assert len(first) == 5
     assert (again.stdout, again.stderr) == ("", "0 runs enqueued.\n")
-    assert (unread.exit_code, "no ISO 8601 time" in unread.stderr) == (2, True)
+    assert (unread.exit_code, "is not an ISO 8601 time" in unread.stderr) == (2, True)
 
 
-def test_one_that_has_ended_cannot_be_paused(app, cli):
+def test_a_schedule_that_has_ended_cannot_be_paused(app, cli):
     task = Task(app, app.registry.get("orders:add"))
     app.schedules.add("once", task, at=datetime.now(UTC), args=(1,))
     fire_due(app.store, 10)

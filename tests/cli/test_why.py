@@ -1,4 +1,4 @@
-"""`duly why`: the reason that a run is not running, as the command line says it."""
+"""`duly why`: the reason why a run is not running, as the command prints it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ HURRY = 30
 
 @pytest.fixture
 def held(app: Duly, url: str) -> Iterator[Callable[..., list[str]]]:
-    """Enqueues runs of a task of a limited kind, of which only the first can begin."""
+    """Enqueues runs of a task with a full limit: only the first run can start."""
     begun, end = threading.Event(), threading.Event()
-    # A store of its own: commands close the application's.
+    # The worker has its own store, because commands close the application's.
     other = Duly(url)
     workers = []
 
@@ -40,32 +40,32 @@ def held(app: Duly, url: str) -> Iterator[Callable[..., list[str]]]:
     other.close()
 
 
-def test_why_says_the_reason_in_one_sentence(cli, run_of):
+def test_why_prints_the_reason_in_one_sentence(cli, run_of):
     run = run_of("add", 1, delay=3600)
 
     said = cli("why", run.id)
     found = answer(cli("why", run.id, "--json"))
 
-    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: it is due at ")
+    assert said.stdout.startswith(f"Run {run.id} (orders:add) is queued: the run is due at ")
     assert (found["id"], found["cause"], found["state"]) == (run.id, "later", "queued")
     assert found["sentence"] in said.stdout
     assert cli("why", run.id, "-q").stdout == "later\n"
 
 
-def test_why_of_a_run_that_has_ended_says_how(cli, run_of, drain):
+def test_why_prints_the_outcome_of_a_run_that_has_ended(cli, run_of, drain):
     run = run_of("add", 1)
     drain()
 
     said = cli("why", run.id).stdout
 
-    assert said.startswith(f"Run {run.id} (orders:add): it has ended: succeeded, ")
+    assert said.startswith(f"Run {run.id} (orders:add): the run has ended: succeeded, ")
 
 
 def test_why_of_an_unknown_run_is_not_found(app, cli):
     assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
 
 
-def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_application(
+def test_why_names_a_full_limit_of_a_task_and_its_holders_without_the_application(
     cli, held, monkeypatch
 ):
     monkeypatch.delenv("DULY_APP")
@@ -74,17 +74,17 @@ def test_why_names_a_full_limit_of_a_task_and_who_holds_it_without_the_applicati
     found = answer(cli("why", second, "--json"))
 
     assert found["cause"] == "limit"
-    assert f"task 'stay' has a limit for key '***', which run {first} (worker " in found["sentence"]
+    assert f"task 'stay' has a limit for key '***', and run {first} (worker " in found["sentence"]
     assert "--app module:attribute" in found["sentence"]
     assert cli("why", second, "-q").stdout == "limit\n"
 
 
-def test_why_names_a_full_limit_of_a_queue_and_who_holds_it(cli, held):
+def test_why_names_a_full_limit_of_a_queue_and_its_holders(cli, held):
     first, second = held(1)
 
     said = cli("why", second).stdout
 
-    assert f"the limit of queue 'default' is full: 1 of 1 are running, run {first} (" in said
+    assert f"the limit of queue 'default' is full: 1 of 1 are running: run {first} (" in said
 
 
 def test_why_names_a_paused_queue_and_a_missing_worker(app, cli, run_of):

@@ -1,9 +1,11 @@
-"""`duly worker`: checks what it is told and hands over to the keeper."""
+"""`duly worker`: checks its options and starts the supervisor."""
 
 import json
 import logging
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +16,52 @@ import pytest
 import duly.worker
 from duly import Duly
 from duly.observe.log_setup import FORMAT, LEVEL
+from tests.servers.processes import wait_until
 
+LINGER = """
+import os
+import time
+from pathlib import Path
+
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def linger() -> None:
+    Path(os.environ["BEGUN"]).touch()
+    time.sleep(600)
+"""
 DULY = str(Path(sys.executable).with_name("duly"))
 ROOT = Path(__file__).parents[2]
+SHOP = """
+from duly import Duly
+
+app = Duly()
+
+
+@app.task
+def charge(amount: int) -> int:
+    return amount
+
+
+@app.cron("0 3 * * *")
+def nightly() -> None: ...
+"""
 
 
 @pytest.fixture
 def kept(monkeypatch):
-    """What the keeper was told, instead of a keeper."""
+    """The arguments of the supervisor. No supervisor starts."""
     calls = []
 
-    def keep(store, app, url, settings, bus, *, processes, drain):
+    def supervise(store, app, url, settings, bus, *, processes, drain):
         calls.append(SimpleNamespace(**locals()))
         store.close()
         return SimpleNamespace(run=lambda: 7)
 
-    supervisor = SimpleNamespace(Supervisor=keep)
+    supervisor = SimpleNamespace(Supervisor=supervise)
     monkeypatch.setitem(sys.modules, "duly.worker.supervisor", supervisor)
     monkeypatch.setattr(duly.worker, "supervisor", supervisor, raising=False)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
@@ -51,7 +83,7 @@ def test_options_become_settings(cli, folder, url, kept, monkeypatch):
     assert (call.settings.lease, call.settings.beat, call.settings.grace) == (30, 4, 9)
 
 
-def test_queues_can_be_excluded_and_tasks_counted(cli, folder, url, kept):
+def test_queues_can_be_excluded_and_tasks_limited(cli, folder, url, kept):
     cli("worker", "orders:app", "--url", url, "--exclude-queues", "slow, mail", "--max-tasks", "5")
     refused = cli("worker", "orders:app", "--url", url, "-q", "mail", "--exclude-queues", "slow")
 
@@ -83,27 +115,29 @@ def test_the_application_can_come_from_the_environment(cli, folder, url, kept, m
 @pytest.mark.parametrize(
     ("options", "level"), [(("--quiet",), "WARNING"), (("-v",), "DEBUG"), ((), "INFO")]
 )
-def test_loudness_reaches_the_children(cli, folder, url, kept, options, level):
+def test_the_log_level_reaches_the_child_processes(cli, folder, url, kept, options, level):
     cli("worker", "orders:app", "--url", url, *options)
 
     assert os.environ.get(LEVEL) == level
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("told_by", ["option", "environment", "project", "nobody"])
-def test_the_form_of_logs_reaches_the_children(cli, folder, url, kept, monkeypatch, told_by):
-    if told_by == "environment":
+@pytest.mark.parametrize("store_named_by", ["option", "environment", "project", "nobody"])
+def test_the_log_format_reaches_the_child_processes(
+    cli, folder, url, kept, monkeypatch, store_named_by
+):
+    if store_named_by == "environment":
         monkeypatch.setenv(FORMAT, "json")
-    if told_by == "project":
+    if store_named_by == "project":
         (folder / "pyproject.toml").write_text("[tool.duly]\nlog_format = 'json'\n")
-    options = ["--json"] if told_by == "option" else []
+    options = ["--json"] if store_named_by == "option" else []
 
     cli("worker", "orders:app", "--url", url, *options)
 
-    assert os.environ[FORMAT] == ("text" if told_by == "nobody" else "json")
+    assert os.environ[FORMAT] == ("text" if store_named_by == "nobody" else "json")
 
 
-# Refused before any store is asked, so one kind is enough.
+# The command refuses before it uses a store, so one kind is enough.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize(
     "wrong",
@@ -118,7 +152,7 @@ def test_the_form_of_logs_reaches_the_children(cli, folder, url, kept, monkeypat
         ("orders:app", "--grace", "-1"),
     ],
 )
-def test_what_cannot_work_is_refused(cli, folder, url, kept, wrong):
+def test_options_that_cannot_work_are_refused(cli, folder, url, kept, wrong):
     result = cli("worker", "--url", url, *wrong)
 
     assert result.exit_code == 2
@@ -126,7 +160,7 @@ def test_what_cannot_work_is_refused(cli, folder, url, kept, wrong):
 
 
 @pytest.mark.process
-def test_an_example_is_worked_off(folder, url):
+def test_a_worker_completes_the_runs_of_an_example(folder, url):
     environment = os.environ | {"DULY_URL": url}
     enqueued = subprocess.run(
         [sys.executable, "examples/shop.py"],
@@ -157,10 +191,115 @@ def test_an_example_is_worked_off(folder, url):
     }
 
 
+@pytest.mark.process
+def test_a_worker_lists_its_tasks_and_the_next_fires_of_its_schedules(folder, url):
+    (folder / "shop.py").write_text(SHOP)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "-c", "3"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "2 tasks: shop:charge, shop:nightly" in worker.stderr
+    assert "queues: all; concurrency: 1 process, each with 3 threads" in worker.stderr
+    assert re.search(r"1 schedule, next: shop:nightly at \S+ 03:00:00 UTC \(in ", worker.stderr)
+
+
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.process
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-def test_a_worker_whose_log_is_on_a_full_disk_works_and_tells_by_its_status(folder, url):
+def test_a_worker_without_tasks_warns_even_where_it_is_quiet(folder, url):
+    (folder / "shop.py").write_text("from duly import Duly\napp = Duly()\n")
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "--quiet"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert "no task is registered" in worker.stderr
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+class TestStopping:
+    """A worker with a task that does not end is asked to stop."""
+
+    @pytest.fixture
+    def stop(self, folder, url):
+        """Return what a worker logs that gets these signals while a task runs, and its status."""
+
+        def stopped(*signals, grace="60"):
+            (folder / "shop.py").write_text(LINGER)
+            app = Duly(url)
+
+            @app.task(name="shop:linger")
+            def linger() -> None: ...
+
+            run = linger.enqueue()
+            log = folder / "worker.log"
+            with log.open("w") as output:
+                worker = subprocess.Popen(
+                    [DULY, "worker", "shop:app", "--url", url, "--grace", grace],
+                    stderr=output,
+                    env=os.environ | {"BEGUN": str(folder / "begun")},
+                )
+            try:
+                wait_until((folder / "begun").exists, seconds=40, what="the task has begun")
+                for number, line in signals:
+                    worker.send_signal(number)
+                    wait_until(lambda: line in log.read_text(), seconds=20, what=line)  # noqa: B023
+                return worker.wait(30), log.read_text(), run
+            finally:
+                worker.kill()
+                worker.wait()
+                app.close()
+
+        return stopped
+
+    def test_ctrl_c_says_what_it_waits_for_and_a_second_one_alarms_nobody(self, stop):
+        status, log, run = stop((signal.SIGINT, " waits up to "), (signal.SIGINT, "at once, by"))
+
+        assert status == 0
+        waits = "waiting up to 60 s for 1 running task; a second Ctrl-C ends the wait"
+        assert f"INFO stopping: Ctrl-C; {waits}" in log
+        assert f" waits up to 60 s for shop:linger {run.id[-8:]}" in log
+        assert "WARNING" not in log
+        assert run.id in log.splitlines()[-1]
+
+    def test_a_task_that_outlives_the_grace_is_the_reason_of_the_end(self, stop):
+        status, log, _ = stop((signal.SIGTERM, "did not end within"), grace="0.3")
+
+        assert status == 0
+        assert "stopping: SIGTERM; waiting up to 0.3 s for 1 running task; a second signal" in log
+        assert "its runs did not end within the grace of 0.3 s" in log
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+def test_a_worker_that_ends_by_itself_says_why(folder, url):
+    (folder / "shop.py").write_text(SHOP)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url, "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    messages = [json.loads(line)["message"] for line in worker.stderr.splitlines()]
+    assert "stopping: nothing is left to do" in messages
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_worker_whose_log_is_on_a_full_disk_works_and_sets_its_exit_status(folder, url):
     app = Duly(url)
 
     @app.task(name="orders:add")
@@ -214,23 +353,23 @@ def test_a_worker_on_a_copy_of_a_store_exits_with_one_line(folder, url):
 # None of these reaches the store, so one kind is enough.
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.process
-@pytest.mark.parametrize("told_by", ["application", "option"])
+@pytest.mark.parametrize("store_named_by", ["application", "option"])
 class TestAnApplicationThatDoesNotLoad:
-    """The worker ends at once, whether the application or an option names the store."""
+    """The worker ends at once, with the store named by the application or by an option."""
 
     @pytest.fixture
-    def start(self, folder, url, told_by):
-        """Start a worker for a module of these lines; say how it ended."""
+    def start(self, folder, url, store_named_by):
+        """Start a worker for a module with these lines. Return the completed process."""
 
         def started(reference, lines, *options):
             (folder / "broken.py").write_text(lines)
-            options = [*options, *(["--url", url] if told_by == "option" else [])]
+            options = [*options, *(["--url", url] if store_named_by == "option" else [])]
             command = [DULY, "worker", reference, *options]
             return subprocess.run(command, check=False, capture_output=True, text=True)
 
         return started
 
-    def test_its_own_traceback_is_shown_and_the_last_line_says_it(self, start):
+    def test_the_output_ends_with_the_error_after_the_traceback(self, start):
         result = start("broken:app", "def load():\n    return {}['key']\n\n\nload()\n")
 
         assert result.returncode == 1
@@ -242,7 +381,7 @@ class TestAnApplicationThatDoesNotLoad:
         assert "importlib" not in result.stderr
         assert "duly/worker" not in result.stderr
 
-    def test_a_name_that_leads_nowhere_is_a_usage_error(self, start):
+    def test_a_name_of_no_application_is_a_usage_error(self, start):
         missing = start("nothing_there:app", "")
         other = start("broken:app", "shop = 1\n")
 
@@ -251,7 +390,7 @@ class TestAnApplicationThatDoesNotLoad:
         assert "has no 'app'" in other.stderr.splitlines()[-1]
         assert "Traceback" not in missing.stderr + other.stderr
 
-    def test_it_is_told_in_json_where_that_is_asked_for(self, start):
+    def test_the_error_is_written_as_json_on_request(self, start):
         result = start("broken:app", "{}['key']\n", "--json")
 
         (line,) = result.stderr.splitlines()
@@ -261,7 +400,9 @@ class TestAnApplicationThatDoesNotLoad:
 
 
 @pytest.mark.stores("sqlite")
-def test_what_no_option_says_is_as_the_application_and_the_project_say(cli, folder, url, kept):
+def test_settings_without_an_option_come_from_the_application_and_the_project(
+    cli, folder, url, kept
+):
     (folder / "other.py").write_text("from duly import Duly\napp = Duly(concurrency=3, grace=9)\n")
     (folder / "pyproject.toml").write_text("[tool.duly]\nconcurrency = 7\nprocesses = 2\n")
 

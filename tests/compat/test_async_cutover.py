@@ -190,8 +190,8 @@ def test_a_start_that_finds_nothing_new_moves_nothing(app, left):
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"last_run_status": Status.RUNNING}, "it began and did not succeed"),
-        ({"last_run_status": Status.FAILURE}, "it began and did not succeed"),
+        ({"last_run_status": Status.RUNNING}, "it started and did not succeed"),
+        ({"last_run_status": Status.FAILURE}, "it started and did not succeed"),
         ({"task_func": "jobs.renamed"}, "jobs.renamed is not registered"),
         ({"task_args": "[1]"}, "arguments do not fit"),
         ({"once_time": datetime(2024, 1, 1, tzinfo=UTC)}, "was missed"),

@@ -204,12 +204,15 @@ def test_a_second_one_time_task_with_the_name_of_a_waiting_task_also_runs_and_is
     assert sorted(greeted) == ["ann", "bob", "cid"]
     assert [(log.task_name, log.task_type) for log in logs] == [("remind_7", TaskType.ONCE)] * 3
     lines = [line.message for line in caplog.records if "remind_7" in line.message]
-    assert len([line for line in lines if "is enqueued beside it" in line]) == 2
+    assert len([line for line in lines if "is enqueued in addition to it" in line]) == 2
 
 
 @pytest.mark.parametrize(
     ("policy", "words", "kept"),
-    [("replace", "is replaced", "bob"), ("keep", "is kept and this one is not added", "ann")],
+    [
+        ("replace", "is replaced", "bob"),
+        ("keep", "is kept, and this one-time task is not added", "ann"),
+    ],
 )
 @pytest.mark.stores("sqlite-wal")
 def test_a_one_time_task_that_is_replaced_or_ignored_is_logged(app, caplog, policy, words, kept):

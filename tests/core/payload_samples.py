@@ -1,6 +1,6 @@
 """Classes, functions and comparisons that the tests of stored values share."""
 
-# ruff: noqa: D101 - a sample says by its name and fields what it is
+# ruff: noqa: D101 - the name and the fields of a sample describe it
 
 import dataclasses
 import enum
@@ -103,7 +103,7 @@ def anything(value: typing.Any): ...
 
 
 def exactly(value):
-    """What a value is, with the types of all its parts and all that equality overlooks."""
+    """Return a form of a value that compares the types of all its parts and all its details."""
     match value:
         case dict():
             return dict, [(key, exactly(item)) for key, item in value.items()]
@@ -115,7 +115,7 @@ def exactly(value):
             return type(value), repr(value)
 
 
-def there_and_back(function, *args, **kwargs):
+def round_trip(function, *args, **kwargs):
     codec = CallCodec(function)
     return codec.decode(codec.encode(args, kwargs))
 

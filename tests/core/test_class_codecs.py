@@ -1,4 +1,4 @@
-"""Enums, dataclasses and models: stored where an annotation names them, and only there."""
+"""Enums, dataclasses and models are stored only if an annotation names their class."""
 
 import dataclasses
 import subprocess
@@ -28,7 +28,7 @@ from tests.core.payload_samples import (
     anything,
     exactly,
     refusal_of,
-    there_and_back,
+    round_trip,
 )
 
 
@@ -78,41 +78,41 @@ def classy():
 
 
 @pytest.mark.parametrize(("function", "value"), classy())
-def test_a_class_that_the_annotation_names_comes_back_as_it_was(function, value):
-    _, arguments = there_and_back(function, value)
+def test_an_object_of_an_annotated_class_is_restored_exactly(function, value):
+    _, arguments = round_trip(function, value)
 
     assert arguments["x"] == value
     assert exactly(arguments["x"]) == exactly(value)
 
 
-def test_each_of_many_positional_arguments_may_be_of_a_named_class():
+def test_variadic_arguments_may_be_objects_of_an_annotated_class():
     def paint(*colors: Color, **names: Color): ...
 
-    assert there_and_back(paint, Color.RED, Color.BLUE) == ((Color.RED, Color.BLUE), {})
-    assert there_and_back(paint, a=Color.RED) == ((), {"a": Color.RED})
+    assert round_trip(paint, Color.RED, Color.BLUE) == ((Color.RED, Color.BLUE), {})
+    assert round_trip(paint, a=Color.RED) == ((), {"a": Color.RED})
     assert refusal_of(paint, Color.RED, Level.LOW).argument == "colors[1]"
     assert refusal_of(paint, a=[Level.LOW]).argument == "a[0]"
 
 
-def test_what_a_model_leaves_unset_stays_unset():
+def test_the_unset_fields_of_a_model_stay_unset():
     def save(change: Customer): ...
 
     change = Customer(name="a", balance=Decimal(3), other=1)
 
-    _, arguments = there_and_back(save, change)
+    _, arguments = round_trip(save, change)
 
     assert arguments["change"].model_dump(exclude_unset=True) == change.model_dump(
         exclude_unset=True
     )
 
 
-def test_a_field_that_no_constructor_sets_is_kept():
+def test_a_field_that_the_constructor_does_not_set_is_restored():
     def ship(order: Order): ...
 
     order = Order(1, [])
     order.made_at = datetime(2020, 1, 1, tzinfo=UTC)
 
-    _, arguments = there_and_back(ship, order)
+    _, arguments = round_trip(ship, order)
 
     assert arguments["order"] == order
 
@@ -121,7 +121,7 @@ def test_a_field_that_no_constructor_sets_is_kept():
     ("kind", "value"),
     [(Cents, Cents(1)), (Doubled, Doubled(amount=1)), (Opened, Opened("a", "r"))],
 )
-def test_an_object_that_its_own_fields_do_not_make_again_is_refused_at_the_call(kind, value):
+def test_an_object_that_cannot_be_rebuilt_from_its_fields_is_refused_at_the_call(kind, value):
     def pay(x): ...
 
     pay.__annotations__["x"] = kind
@@ -129,7 +129,7 @@ def test_an_object_that_its_own_fields_do_not_make_again_is_refused_at_the_call(
     assert "built" in refusal_of(pay, [value]).problem
 
 
-def test_a_subclass_of_a_named_class_is_refused():
+def test_a_subclass_of_an_annotated_class_is_refused():
     class Special(Line):
         pass
 
@@ -138,7 +138,7 @@ def test_a_subclass_of_a_named_class_is_refused():
     assert refusal_of(ship, Special(UUID(int=0))).argument == "line"
 
 
-def test_an_error_says_where_in_an_object_it_is():
+def test_an_error_contains_its_position_in_an_object():
     def ship(order: Order): ...
 
     order = Order(1, [Line(UUID(int=0)), Line(2**63)])
@@ -146,10 +146,10 @@ def test_an_error_says_where_in_an_object_it_is():
     assert refusal_of(ship, order).argument == "order.lines[1].article"
 
 
-def test_a_name_that_exists_only_for_type_checkers_harms_only_what_needs_it():
+def test_an_unresolvable_annotation_affects_only_values_that_need_it():
     def ship(order: "Missing", note: str): ...  # noqa: F821 - that is the point
 
-    assert there_and_back(ship, 1, "a") == ((), {"order": 1, "note": "a"})
+    assert round_trip(ship, 1, "a") == ((), {"order": 1, "note": "a"})
     assert "TYPE_CHECKING" in refusal_of(ship, Color.RED, "a").problem
 
 
@@ -165,7 +165,7 @@ def test_a_class_that_is_defined_after_the_codec_is_found():
         del globals()["LaterBox"]
 
 
-def test_two_classes_of_one_name_in_one_annotation_are_refused():
+def test_two_classes_with_one_name_in_one_annotation_are_refused():
     another = dataclasses.make_dataclass("Line", ["size"])
 
     def ship(line: Line | another): ...
@@ -173,7 +173,7 @@ def test_two_classes_of_one_name_in_one_annotation_are_refused():
     assert "two classes called Line" in refusal_of(ship, another(1)).problem
 
 
-def test_a_renamed_class_still_reads_what_its_old_name_stored():
+def test_a_renamed_class_still_decodes_text_with_its_old_name():
     def before(x: Color): ...
     def after(x: Mode | Level): ...
     def unsure(x: Level | Color): ...
@@ -186,7 +186,7 @@ def test_a_renamed_class_still_reads_what_its_old_name_stored():
         CallCodec(after).decode(text)
 
 
-def test_stored_text_never_brings_a_class_that_no_annotation_names():
+def test_stored_text_cannot_create_an_object_of_a_class_without_annotation():
     text = '[[],{"value":{"$dataclass":["Order",{"number":1,"lines":[]}]}}]'
 
     with pytest.raises(PayloadError) as caught:
@@ -195,7 +195,7 @@ def test_stored_text_never_brings_a_class_that_no_annotation_names():
     assert caught.value.argument == "value"
 
 
-def test_a_field_that_was_added_with_a_default_may_be_missing_in_stored_text():
+def test_a_new_field_with_a_default_may_be_missing_in_stored_text():
     def ship(line: Line): ...
 
     codec = CallCodec(ship)
@@ -208,7 +208,7 @@ def test_a_field_that_was_added_with_a_default_may_be_missing_in_stored_text():
         codec.decode(text.replace("article", "product"))
 
 
-def test_pydantic_is_not_imported_by_us():
+def test_duly_does_not_import_pydantic():
     program = "import sys, duly.core.payload; print('pydantic' in sys.modules)"
 
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

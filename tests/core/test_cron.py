@@ -1,4 +1,4 @@
-"""Which instants a cron expression names, over every change of every zone's clock."""
+"""The instants of a cron expression, across every change of the clock in every time zone."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from duly.errors import BadSchedule
 
 FIRST, LAST = datetime(2025, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 EVERY_CHANGE = float(os.environ.get("DULY_TEST_SCALE", "1")) > 1
-"""Otherwise one in five: the first of each zone, and both ways."""
+"""Otherwise the tests use one change in five, beginning with the first of each zone."""
 SECOND = timedelta(seconds=1)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 WEEK = 7 * DAY
@@ -29,7 +29,7 @@ def moment(instant: int) -> datetime:
 
 
 def between(cron: Cron, begin: datetime, end: datetime) -> list[datetime]:
-    """The instants in (begin, end]."""
+    """Return the instants in (begin, end]."""
     found, instant = [], micros(begin)
     while (following := cron.next_after(instant)) is not None and moment(following) <= end:
         assert following > instant
@@ -46,20 +46,20 @@ def local(zone: str, *fields: int, fold: int = 0) -> datetime:
 
 @pytest.mark.parametrize("expression", ["*/15 * * * *", "30 2 * * *", "30 */2 * * *"])
 @pytest.mark.parametrize("zone", ["Europe/Paris", "Australia/Lord_Howe", "Africa/Casablanca"])
-def test_iterated_instants_equal_those_of_single_steps_through_a_year(expression, zone):
+def test_iterated_instants_equal_single_steps_for_a_year(expression, zone):
     cron = Cron(expression, zone)
 
     assert between(cron, FIRST, FIRST + 52 * WEEK)
 
 
-def test_iteration_ends_where_the_calendar_ends():
+def test_the_iteration_ends_at_the_end_of_the_calendar():
     cron = Cron("0 0 1 * *", "UTC")
     last_months = list(cron.after(micros(datetime(9999, 9, 15, tzinfo=UTC))))
 
     assert [moment(instant).month for instant in last_months] == [10, 11, 12]
 
 
-def test_iteration_reads_an_expression_once_per_steady_span_of_its_zone(monkeypatch):
+def test_the_iteration_parses_an_expression_once_per_offset_of_its_zone(monkeypatch):
     begun = []
     monkeypatch.setattr(
         "duly.core.cron.CronSim", lambda *given: begun.append(given) or CronSim(*given)
@@ -71,7 +71,7 @@ def test_iteration_reads_an_expression_once_per_steady_span_of_its_zone(monkeypa
     assert len(begun) < 20
 
 
-# -- what an expression says --
+# -- parsing an expression --
 
 
 def test_an_instant_is_always_strictly_later():
@@ -94,7 +94,7 @@ def test_an_instant_is_always_strictly_later():
         ("30 7 * * MON-FRI", datetime(2025, 5, 15, 7, 30, tzinfo=UTC)),
     ],
 )
-def test_names_and_weekdays_are_understood(expression, due):
+def test_shortcuts_and_names_of_weekdays_are_accepted(expression, due):
     now = datetime(2025, 5, 14, 10, 20, 30, tzinfo=UTC)
 
     assert moment(Cron(expression, "UTC").next_after(micros(now)) or 0) == due
@@ -103,7 +103,7 @@ def test_names_and_weekdays_are_understood(expression, due):
 @pytest.mark.parametrize(
     ("expression", "place"), [("*/20 * * * * *", "first"), ("* * * * * */20", "last")]
 )
-def test_the_caller_says_which_of_six_fields_are_the_seconds(expression, place):
+def test_seconds_field_selects_the_seconds_of_six_fields(expression, place):
     cron = Cron(expression, "UTC", seconds_field=place)
     begin = datetime(2025, 5, 14, 10, 20, 30, tzinfo=UTC)
 
@@ -115,20 +115,20 @@ def test_the_caller_says_which_of_six_fields_are_the_seconds(expression, place):
 
 
 @pytest.mark.parametrize("expression", ["* * * * * *", "* * * * * */20", "*/20 * * * * *"])
-def test_six_fields_are_refused_unless_the_caller_says_which_are_the_seconds(expression):
+def test_an_expression_with_six_fields_is_refused_without_seconds_field(expression):
     with pytest.raises(BadSchedule, match=r'six fields.*seconds_field="first"'):
         Cron(expression, "UTC")
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_five_fields_have_no_seconds_whatever_the_caller_says(place):
+def test_seconds_field_is_ignored_for_five_fields(place):
     cron = Cron("0 2 * * *", "UTC", seconds_field=place)
 
     assert (cron.expression, cron.with_seconds_last) == ("0 2 * * *", "0 2 * * *")
 
 
 @pytest.mark.parametrize("place", ["middle", "", 30])
-def test_seconds_are_the_first_field_or_the_last(place):
+def test_a_seconds_field_other_than_first_or_last_is_refused(place):
     with pytest.raises(BadSchedule, match="seconds_field must be"):
         Cron("* * * * * *", "UTC", seconds_field=place)
 
@@ -137,7 +137,7 @@ def test_seconds_are_the_first_field_or_the_last(place):
     "expression",
     ["", "* * * *", "60 * * * *", "0 0 31 2 *", "@sometimes", "a b c d e", "0 0 0 * *"],
 )
-def test_what_is_no_expression_or_never_comes_is_refused(expression):
+def test_an_expression_that_is_invalid_or_never_due_is_refused(expression):
     with pytest.raises(BadSchedule, match="cron expression"):
         Cron(expression, "UTC")
 
@@ -148,15 +148,15 @@ def test_an_unknown_zone_is_refused(zone):
         Cron("0 2 * * *", zone)
 
 
-def test_an_expression_can_be_said_in_words():
+def test_an_expression_has_a_description_in_words():
     assert Cron("0 2 * * *", "UTC").in_words() == "At 02:00 every day"
     assert Cron("@daily", "UTC").in_words() == "At 00:00 every day"
 
 
-# -- the changes of a clock --
+# -- changes of the clock --
 
 
-def test_a_time_of_day_that_is_skipped_comes_at_the_first_valid_moment():
+def test_a_skipped_time_of_day_fires_at_the_first_valid_moment():
     fires = between(
         Cron("30 2 * * *", "Europe/Berlin"),
         local("Europe/Berlin", 2025, 3, 29, 12),
@@ -169,7 +169,7 @@ def test_a_time_of_day_that_is_skipped_comes_at_the_first_valid_moment():
     ]
 
 
-def test_a_time_of_day_that_is_repeated_comes_once():
+def test_a_repeated_time_of_day_fires_once():
     fires = between(
         Cron("30 2 * * *", "Europe/Berlin"),
         local("Europe/Berlin", 2025, 10, 25, 12),
@@ -182,7 +182,7 @@ def test_a_time_of_day_that_is_repeated_comes_once():
     ]
 
 
-def test_seconds_do_not_change_that():
+def test_a_repeated_time_of_day_with_seconds_fires_once():
     fires = between(
         Cron("15 30 2 * * *", "Europe/Berlin", seconds_field="first"),
         local("Europe/Berlin", 2025, 10, 25, 12),
@@ -192,14 +192,14 @@ def test_seconds_do_not_change_that():
     assert fires == [local("Europe/Berlin", 2025, 10, 26, 2, 30, 15, fold=0)]
 
 
-def test_quarters_of_an_hour_keep_real_time_when_the_clock_goes_back():
+def test_quarters_of_an_hour_follow_elapsed_time_when_the_clock_is_set_back():
     begin = local("Europe/Berlin", 2025, 10, 26, 1, 50)
     fires = between(Cron("*/15 * * * *", "Europe/Berlin"), begin, begin + 3 * HOUR)
 
     assert fires == [begin + 10 * MINUTE + n * 15 * MINUTE for n in range(12)]
 
 
-def test_an_hour_that_is_named_beside_starred_minutes_comes_as_often_as_the_clock_shows_it():
+def test_a_fixed_hour_with_starred_minutes_fires_whenever_the_clock_shows_it():
     fires = between(
         Cron("*/30 2 * * *", "Europe/Berlin"),
         local("Europe/Berlin", 2025, 10, 26),
@@ -212,7 +212,7 @@ def test_an_hour_that_is_named_beside_starred_minutes_comes_as_often_as_the_cloc
 
 @cache
 def changes(zone: str) -> tuple[datetime, ...]:
-    """Every change of a zone's offset in the years that are looked at, to the minute."""
+    """Return every change of a zone's offset in the tested years, to the minute."""
     tz = ZoneInfo(zone)
     found, day, offset = [], FIRST, FIRST.astimezone(tz).utcoffset()
     while day < LAST:
@@ -229,7 +229,7 @@ def changes(zone: str) -> tuple[datetime, ...]:
 
 
 def zones_by_rules() -> list[str]:
-    """One zone of each set of rules: what holds for it holds for its namesakes."""
+    """Return one zone for each distinct set of rules."""
     known: dict[object, str] = {}
     for zone in sorted(available_timezones() - {"localtime"}):
         tz = ZoneInfo(zone)
@@ -243,7 +243,7 @@ ZONES = zones_by_rules()
 
 @cache
 def clock_around(zone: str) -> list[list[tuple[datetime, datetime]]]:
-    """What a clock shows in the minutes around each change, or on one day where there is none."""
+    """Return the local time in the minutes around each change, or on one day without changes."""
     tz = ZoneInfo(zone)
     days = changes(zone)[:: 1 if EVERY_CHANGE else 5] or (datetime(2025, 7, 1, 12, tzinfo=UTC),)
     return [
@@ -257,7 +257,7 @@ def clock_around(zone: str) -> list[list[tuple[datetime, datetime]]]:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("zone", ZONES)
-def test_starred_expressions_fire_whenever_the_clock_shows_it(zone):
+def test_starred_minutes_fire_whenever_the_clock_shows_them(zone):
     cron = Cron("*/20 * * * *", zone)
     for clock in clock_around(zone):
         shown = [at for at, here in clock[20 * 60 : -20 * 60] if here.minute % 20 == 0]
@@ -268,7 +268,7 @@ def test_starred_expressions_fire_whenever_the_clock_shows_it(zone):
 @pytest.mark.scaled
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("time", [(0, 0), (0, 30), (1, 15), (2, 30), (3, 0)])
-def test_a_time_of_day_comes_once_on_every_local_day(zone, time):
+def test_a_time_of_day_fires_once_on_every_local_day(zone, time):
     hour, minute = time
     tz = ZoneInfo(zone)
     cron = Cron(f"{minute} {hour} * * *", zone)
@@ -288,7 +288,7 @@ def test_a_time_of_day_comes_once_on_every_local_day(zone, time):
 
 @pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("expression", ["*/7 * * * *", "30 2 * * *", "*/30 1 * * *", "0 */2 * * *"])
-def test_the_instants_are_the_same_wherever_one_begins_to_count(zone, expression):
+def test_the_instants_do_not_depend_on_the_start_of_the_search(zone, expression):
     cron = Cron(expression, zone)
     for change in changes(zone)[:2]:
         begin, end = change - 30 * HOUR, change + 30 * HOUR

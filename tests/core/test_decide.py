@@ -1,4 +1,4 @@
-"""What follows from an outcome: every way an attempt can end, on every lane, cancelled or not."""
+"""The verdict on every outcome of an attempt, on every lane, with and without a cancel request."""
 
 from typing import NamedTuple
 
@@ -47,12 +47,12 @@ BOOM = ErrorText("ValueError", "boom", "Traceback ...", "print")
 LATE = ErrorText("AttemptTimedOut", "", "", "late")
 RERUN_LANES = [lane for lane in SlotKind if lane not in HOLD_SLOT_KINDS]
 
-# The run of the table: its fourth attempt, two of three retries used, one crash, one loss before.
+# The run of the table is in its fourth attempt, after two of three retries and one crash.
 ATTEMPT, RETRIES_USED, CRASHES = 4, 2, 1
 POLICY = VerdictPolicy(Retry(3, base=10.0, factor=1.0, jitter=False))
 POLICY_USED_UP = VerdictPolicy(Retry(2))
 
-SAME = "the lane it has"
+SAME = "the lane of the run"
 
 
 class Ends(NamedTuple):
@@ -64,7 +64,7 @@ class Ends(NamedTuple):
 
 
 class Goes(NamedTuple):
-    """The expected verdict: the run goes back, changed by so much."""
+    """The expected verdict: the run is requeued, with these changes."""
 
     after: float = 0.0
     attempts: int = 0
@@ -97,18 +97,18 @@ LOST_CHARGED = Goes(attempts=1, crashes=1, lane=SlotKind.SUSPECT)
 OUTCOMES = {
     "returned": Returned("42"),
     "raised": Raised(BOOM, retryable=True),
-    "raised what retry_on names": Raised(BOOM, retryable=True, named=True),
-    "raised what is not retried": Raised(BOOM, retryable=False),
+    "raised an error in retry_on": Raised(BOOM, retryable=True, named=True),
+    "raised a final error": Raised(BOOM, retryable=False),
     "could not be decoded": Raised(BOOM, retryable=False, cause="undecodable"),
     "asked for a retry in 7 s": Raised(BOOM, retryable=True, named=True, after=7.0),
     "timed out": TimedOut(LATE),
     "snoozed for 30 s": Snoozed(30.0),
     "waits for a step": Suspended(60.0, "paid"),
     "a step vanished": Vanished("charge"),
-    "was not begun": Refused("not_persisted", "its process is gone"),
-    "gave in to a cancel": Cancelled("requested"),
+    "was refused": Refused("not_persisted", "its process is gone"),
+    "accepted a cancel": Cancelled("requested"),
     "discarded itself": Cancelled("discarded", "no such user any more"),
-    "was stopped by us": Stopped(),
+    "was stopped": Stopped(),
     "ended by an outage": Outage(BOOM, after=2.0),
     "was handed back": HandedBack(),
     "lost before its start": Lost(started=False, charged=False),
@@ -120,23 +120,23 @@ OUTCOMES = {
 UNDECODABLE = Ends(State.FAILED, "undecodable")
 DISCARDED = Ends(State.CANCELLED, "discarded")
 
-# One row per outcome; retries and crashes are left.
+# One row per outcome, for a run with retries and crashes left.
 #     outcome                        rerun         and cancel    hold          and cancel
 TABLE = [
     ("returned",                     SUCCEEDED,    SUCCEEDED,    SUCCEEDED,    SUCCEEDED),
     ("raised",                       RETRIED,      CANCELLED,    RAISED,       CANCELLED),
-    ("raised what retry_on names",   RETRIED,      CANCELLED,    RETRIED,      CANCELLED),
-    ("raised what is not retried",   RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("raised an error in retry_on",  RETRIED,      CANCELLED,    RETRIED,      CANCELLED),
+    ("raised a final error",         RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("could not be decoded",         UNDECODABLE,  CANCELLED,    UNDECODABLE,  CANCELLED),
     ("asked for a retry in 7 s",     RETRIED_IN_7, CANCELLED,    RETRIED_IN_7, CANCELLED),
     ("timed out",                    RETRIED,      CANCELLED,    HELD_LATE,    HELD_LATE),
     ("snoozed for 30 s",             SNOOZED,      CANCELLED,    SNOOZED,      CANCELLED),
     ("waits for a step",             SUSPENDED,    CANCELLED,    SUSPENDED,    CANCELLED),
     ("a step vanished",              HELD_CRASHED, HELD_CRASHED, HELD_CRASHED, HELD_CRASHED),
-    ("was not begun",                REFUSED,      CANCELLED,    REFUSED,      CANCELLED),
-    ("gave in to a cancel",          CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
+    ("was refused",                  REFUSED,      CANCELLED,    REFUSED,      CANCELLED),
+    ("accepted a cancel",            CANCELLED,    CANCELLED,    CANCELLED,    CANCELLED),
     ("discarded itself",             DISCARDED,    DISCARDED,    DISCARDED,    DISCARDED),
-    ("was stopped by us",            STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
+    ("was stopped",                  STOPPED,      CANCELLED,    HELD_STOPPED, HELD_STOPPED),
     ("ended by an outage",           OUTAGE,       CANCELLED,    HELD_OUTAGE,  HELD_OUTAGE),
     ("was handed back",              HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
     ("lost before its start",        HANDED_BACK,  CANCELLED,    HANDED_BACK,  CANCELLED),
@@ -145,10 +145,10 @@ TABLE = [
     ("lost when overdue",            RETRIED,      CANCELLED,    HELD_LATE,    HELD_LATE),
 ]  # fmt: skip
 
-# The rows that change when the retries are used up.
+# The rows that differ when no retries are left.
 TABLE_OF_THE_LAST_TRY = [
     ("raised",                       RAISED,       CANCELLED,    RAISED,       CANCELLED),
-    ("raised what retry_on names",   RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("raised an error in retry_on",  RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("asked for a retry in 7 s",     RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("timed out",                    TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),
     ("lost when overdue",            TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),
@@ -175,7 +175,7 @@ HANDED = {SlotKind.HANDED: SlotKind.CARRIED, SlotKind.HANDED_HOLD: SlotKind.CARR
 
 
 def lane_after(lane, expected=SAME):
-    """Return where a run goes: what another engine carries is handed over anew, never suspect."""
+    """Return the next lane of a run. A carried run is handed over again and never suspect."""
     if expected == SAME or (expected == SlotKind.SUSPECT and lane in CARRIED_SLOT_KINDS):
         return HANDED.get(lane, lane)
     return expected
@@ -185,7 +185,7 @@ def verdict_of(expected, lane):
     if isinstance(expected, Ends):
         return Finish(*expected)
     if expected is LOST and lane in CARRIED_SLOT_KINDS:
-        expected = LOST_CHARGED  # It cannot be watched alone.
+        expected = LOST_CHARGED  # A carried run cannot be watched alone.
     return Requeue(
         expected.after,
         ATTEMPT + expected.attempts,
@@ -198,14 +198,16 @@ def verdict_of(expected, lane):
 
 
 @pytest.mark.parametrize(("outcome", "lane", "cancel", "expected"), cases(TABLE))
-def test_a_run_with_retries_left(outcome, lane, cancel, expected):
+def test_the_verdict_on_a_run_with_retries_left_matches_the_table(outcome, lane, cancel, expected):
     verdict = decide(standing(lane, cancel=cancel), OUTCOMES[outcome], POLICY, jitter=0.0)
 
     assert verdict == verdict_of(expected, lane)
 
 
 @pytest.mark.parametrize(("outcome", "lane", "cancel", "expected"), cases(TABLE_OF_THE_LAST_TRY))
-def test_a_run_whose_retries_are_used_up(outcome, lane, cancel, expected):
+def test_the_verdict_on_a_run_without_retries_left_matches_the_table(
+    outcome, lane, cancel, expected
+):
     verdict = decide(standing(lane, cancel=cancel), OUTCOMES[outcome], POLICY_USED_UP, jitter=0.0)
 
     assert verdict == verdict_of(expected, lane)
@@ -217,7 +219,7 @@ def test_the_tables_cover_every_outcome():
 
 
 @pytest.mark.parametrize("lane", RERUN_LANES)
-def test_the_last_crash_that_is_allowed_fails_the_run(lane):
+def test_the_last_allowed_crash_fails_the_run(lane):
     run = standing(lane, crashes=CRASH_LIMIT - 1)
 
     verdict = decide(run, Lost(started=True, charged=True), POLICY, jitter=0.0)
@@ -236,7 +238,7 @@ def test_a_crash_that_is_not_charged_does_not_count_toward_the_limit(lane):
 
 
 @pytest.mark.parametrize("lane", [SlotKind.CARRIED, SlotKind.HANDED, "~task key thread"])
-def test_a_run_that_cannot_be_watched_alone_is_charged_with_every_loss_but_the_first(lane):
+def test_a_run_that_cannot_be_watched_alone_is_charged_for_every_loss_but_the_first(lane):
     verdicts = [
         decide(
             AttemptState(attempt, 0, crashes, lane),
@@ -270,7 +272,7 @@ def test_a_crash_uses_no_retry():
 
 
 @pytest.mark.parametrize("outcome", ["raised", "snoozed for 30 s", "timed out"])
-def test_the_next_attempt_goes_to_the_lane_that_the_code_asks_for_now(outcome):
+def test_the_next_attempt_uses_the_lane_of_the_current_code(outcome):
     policy = POLICY._replace(lane=SlotKind.PROCESS)
 
     verdict = decide(standing(SlotKind.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
@@ -278,8 +280,8 @@ def test_the_next_attempt_goes_to_the_lane_that_the_code_asks_for_now(outcome):
     assert verdict.lane == SlotKind.PROCESS
 
 
-@pytest.mark.parametrize("outcome", ["was handed back", "was stopped by us"])
-def test_a_run_that_did_not_end_by_itself_keeps_its_lane(outcome):
+@pytest.mark.parametrize("outcome", ["was handed back", "was stopped"])
+def test_a_run_that_was_stopped_or_handed_back_keeps_its_lane(outcome):
     policy = POLICY._replace(lane=SlotKind.PROCESS)
 
     verdict = decide(standing(SlotKind.SUSPECT), OUTCOMES[outcome], policy, jitter=0.0)
@@ -296,7 +298,7 @@ def test_the_jitter_spreads_the_retry(jitter, after):
     assert verdict.after == after
 
 
-def test_recovery_which_knows_no_policy_never_retries_what_was_overdue():
+def test_recovery_without_a_policy_never_retries_an_overdue_run():
     verdict = decide(
         standing(SlotKind.LOOP), OUTCOMES["lost when overdue"], UNKNOWN_POLICY, jitter=0.0
     )
@@ -340,7 +342,7 @@ policies = st.builds(
 
 
 @given(run=runs, outcome=outcomes, policy=policies, jitter=st.floats(0, 1, exclude_max=True))
-def test_a_verdict_is_always_one_that_the_engine_may_write(run, outcome, policy, jitter):
+def test_a_verdict_always_satisfies_the_invariants_of_the_engine(run, outcome, policy, jitter):
     verdict = decide(run, outcome, policy, jitter=jitter)
 
     if isinstance(verdict, Finish):
@@ -354,7 +356,7 @@ def test_a_verdict_is_always_one_that_the_engine_may_write(run, outcome, policy,
 
 
 @given(run=runs, outcome=outcomes, policy=policies)
-def test_a_run_that_someone_wants_cancelled_is_never_queued_again(run, outcome, policy):
+def test_a_run_with_a_cancel_request_is_never_queued_again(run, outcome, policy):
     run = run._replace(cancel_requested=True)
 
     verdict = decide(run, outcome, policy, jitter=0.0)
@@ -363,7 +365,7 @@ def test_a_run_that_someone_wants_cancelled_is_never_queued_again(run, outcome, 
 
 
 @given(run=runs, outcome=outcomes, policy=policies)
-def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_asked(
+def test_a_hold_run_is_requeued_only_if_it_never_started_or_its_code_requested_it(
     run, outcome, policy
 ):
     run = run._replace(lane=SlotKind.THREAD_HOLD)
@@ -388,16 +390,16 @@ def test_a_hold_run_goes_back_only_if_nothing_can_have_happened_or_its_code_aske
         ("timed out", "AttemptTimedOut"),
         ("snoozed for 30 s", None),
         ("waits for a step", None),
-        ("gave in to a cancel", None),
+        ("accepted a cancel", None),
         ("discarded itself", "Discard: no such user any more"),
-        ("was stopped by us", "Stopped: it was still running at the end of the grace"),
-        ("was not begun", "Refused: its process is gone"),
+        ("was stopped", "Stopped: the run was still running when the grace period ended"),
+        ("was refused", "Refused: its process is gone"),
         ("was handed back", None),
         ("lost before its start", None),
-        ("lost, alone", "Lost: its worker process died or was fenced off"),
+        ("lost, alone", "Lost: its worker process died or lost its lease"),
     ],
 )
-def test_the_record_of_an_attempt_says_what_went_wrong(outcome, text):
+def test_the_record_of_an_attempt_describes_its_error(outcome, text):
     error = describe(OUTCOMES[outcome])
 
     assert (None if error is None else str(error)) == text

@@ -1,4 +1,4 @@
-"""Stored text as people see it."""
+"""Stored text in the form shown to people."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -33,13 +33,13 @@ from tests.core.payload_samples import Color, Customer, Line, nested
         ({"a": list(range(100))}, "a=[0, 1, 2, 3, 4, 5, 6, 7, …]"),
     ],
 )
-def test_a_call_is_shown_short_and_harmless(arguments, shown):
+def test_a_call_is_shown_shortened_and_escaped(arguments, shown):
     def anyhow(**arguments): ...
 
     assert display(CallCodec(anyhow).encode((), arguments)) == shown
 
 
-def test_objects_are_shown_as_their_class_would_be_written():
+def test_an_object_is_shown_as_a_call_of_its_class():
     def ship(line: Line, customer: Customer): ...
 
     text = CallCodec(ship).encode((Line(UUID(int=1), Color.RED), Customer(name="a")), {})
@@ -50,7 +50,7 @@ def test_objects_are_shown_as_their_class_would_be_written():
     )
 
 
-def test_what_is_shown_has_a_limit():
+def test_the_shown_text_has_a_maximum_length():
     shown = display(encode_value({"a" * 500: ["x" * 500] * 500}))
 
     assert len(shown) <= 120

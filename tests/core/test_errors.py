@@ -1,4 +1,4 @@
-"""Errors say what happened wherever they are raised again."""
+"""Errors keep their content when another process raises them again."""
 
 import inspect
 import pickle
@@ -16,8 +16,8 @@ CLASSES = [
 
 
 def example(kind: type[errors.DulyError]) -> errors.DulyError:
-    """Make one, of whatever it is made of."""
-    if isinstance(kind.__init__, WrapperDescriptorType):  # One of Python's own.
+    """Return an example of an error, with values that fit its constructor."""
+    if isinstance(kind.__init__, WrapperDescriptorType):  # A constructor of Python itself.
         return kind("some message")
     taken = inspect.signature(kind).parameters.values()
     values = {"float": 1.5, "int": 7, "float | None": 1.5}
@@ -31,7 +31,7 @@ def example(kind: type[errors.DulyError]) -> errors.DulyError:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_an_error_survives_pickling_with_all_it_says(kind):
+def test_a_pickled_error_keeps_its_message_and_attributes(kind):
     error = example(kind)
 
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own

@@ -1,4 +1,4 @@
-"""Which keys, names and tags are accepted; the stores behind take all that pass here."""
+"""Valid and invalid keys, names and tags. Every store accepts all valid ones."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LONE_SURROGATE = "a\ud800b"
 @pytest.mark.parametrize(
     "key", ["k", "order 17, paid", "Zürich → Genève", " ", "\n", "x" * KEY_BYTES, "é" * 127]
 )
-def test_a_key_is_kept_as_it_is(key):
+def test_a_valid_key_is_returned_unchanged(key):
     assert check_key(key) == key
 
 
@@ -26,12 +26,12 @@ def test_a_key_is_kept_as_it_is(key):
         ("é" * 128, "not 256"),
         (NUL, "NUL"),
         (LONE_SURROGATE, "lone surrogate"),
-        (17, "must be a text, not int"),
-        (b"k", "must be a text, not bytes"),
-        (None, "must be a text, not NoneType"),
+        (17, "must be a string, not int"),
+        (b"k", "must be a string, not bytes"),
+        (None, "must be a string, not NoneType"),
     ],
 )
-def test_a_key_that_cannot_be_kept_is_refused(key, why):
+def test_an_invalid_key_is_refused(key, why):
     with pytest.raises(BadOption, match=why):
         check_key(key)
 
@@ -39,7 +39,7 @@ def test_a_key_that_cannot_be_kept_is_refused(key, why):
 @pytest.mark.parametrize(
     "name", ["default", "shop.tasks:send", "über", "a/b-c_d", "x" * NAME_BYTES]
 )
-def test_a_name_is_kept_as_it_is(name):
+def test_a_valid_name_is_returned_unchanged(name):
     assert check_name("queue", name) == name
 
 
@@ -56,21 +56,21 @@ def test_a_name_is_kept_as_it_is(name):
         ("right\u202eto left", "control characters"),
         (NUL, "NUL"),
         (LONE_SURROGATE, "lone surrogate"),
-        (5, "queue must be a text, not int"),
+        (5, "queue must be a string, not int"),
     ],
 )
-def test_a_name_that_cannot_be_kept_is_refused(name, why):
+def test_an_invalid_name_is_refused(name, why):
     with pytest.raises(BadOption, match=why):
         check_name("queue", name)
 
 
-def test_tags_are_kept_as_they_are():
+def test_valid_tags_are_returned_unchanged():
     tags = {"customer": "17", "empty": "", "x" * TAG_CHARACTERS: "y" * TAG_CHARACTERS}
 
     assert check_tags(tags) == tags
 
 
-def test_as_many_tags_as_allowed_are_kept():
+def test_the_maximum_number_of_tags_is_accepted():
     tags = {f"tag {number}": "" for number in range(TAGS)}
 
     assert check_tags(tags) == tags
@@ -87,9 +87,9 @@ def test_as_many_tags_as_allowed_are_kept():
         ({17: "value"}, "not 17"),
         ({"name": NUL}, "NUL"),
         ({LONE_SURROGATE: "value"}, "lone surrogate"),
-        ({"duly.parent": "value"}, "are duly's own"),
+        ({"duly.parent": "value"}, "are reserved for duly"),
     ],
 )
-def test_tags_that_cannot_be_kept_are_refused(tags, why):
+def test_invalid_tags_are_refused(tags, why):
     with pytest.raises(BadOption, match=why):
         check_tags(tags)

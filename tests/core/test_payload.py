@@ -1,4 +1,4 @@
-"""How calls are bound, stored, read back, compared and redacted, and what is stored of results."""
+"""Calls are bound, stored, decoded, compared and redacted; results are stored and decoded."""
 
 import enum
 import hashlib
@@ -52,7 +52,7 @@ def calls():
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs", "text"), calls())
-def test_equal_calls_give_equal_text_that_calls_the_same_way(function, args, kwargs, text):
+def test_equal_calls_have_equal_text_that_decodes_to_the_same_call(function, args, kwargs, text):
     codec = CallCodec(function)
     seen = []
 
@@ -77,7 +77,7 @@ def test_equal_calls_give_equal_text_that_calls_the_same_way(function, args, kwa
         ((1,), {1: 1}, "must be strings"),
     ],
 )
-def test_a_call_that_does_not_fit_is_refused_with_what_would(args, kwargs, problem):
+def test_the_error_for_a_call_that_does_not_fit_shows_the_signature(args, kwargs, problem):
     for method in (CallCodec(plain).encode, CallCodec(plain).fingerprint):
         with pytest.raises(BadArguments) as caught:
             method(args, kwargs)
@@ -87,7 +87,7 @@ def test_a_call_that_does_not_fit_is_refused_with_what_would(args, kwargs, probl
         assert str(caught.value).endswith("; it takes (x, y=…)")
 
 
-def test_a_default_is_not_stored_so_that_a_changed_one_applies():
+def test_a_default_is_not_stored():
     text = CallCodec(plain).encode((1,), {})
 
     def plain_with_another_default(x, y=3): ...
@@ -142,7 +142,7 @@ def test_a_fingerprint_is_the_same_in_every_process_and_release():
     assert CallCodec(plain).fingerprint(({"b", "a"},), {}) == hashlib.sha256(canonical).hexdigest()
 
 
-def test_a_model_and_the_same_with_its_defaults_spelled_out_have_one_fingerprint():
+def test_a_model_with_explicit_defaults_has_the_same_fingerprint():
     def save(change: Customer): ...
 
     codec = CallCodec(save)
@@ -164,7 +164,7 @@ def test_redacted_arguments_are_replaced_and_others_are_not():
     assert codec.redacted(text) == '[["ann"],{"password":"***","token":"***","size":1}]'
 
 
-def test_parameters_that_are_named_like_secrets_are_redacted_unasked():
+def test_parameters_with_names_of_secrets_are_redacted_by_default():
     codec = CallCodec(secretive)
 
     text = codec.encode(("ann", "hush"), {"token": "hush", "max_tokens": 9})
@@ -175,7 +175,7 @@ def test_parameters_that_are_named_like_secrets_are_redacted_unasked():
 def collecting(user, /, size, *codes, **settings): ...
 
 
-def test_what_stars_collect_can_be_redacted_whole():
+def test_variadic_arguments_can_be_redacted():
     codec = CallCodec(collecting, redact=["user", "codes", "settings"])
 
     text = codec.encode(("ann", "shown", "hush", "hush"), {"key": "hush"})
@@ -188,7 +188,7 @@ def test_only_parameters_can_be_redacted():
         CallCodec(secretive, redact=["passwort"])
 
 
-def test_an_error_about_a_redacted_argument_quotes_nothing_of_it():
+def test_an_error_about_a_redacted_argument_does_not_quote_its_value():
     def log_in(password: dict[str, Picky]): ...
 
     codec = CallCodec(log_in, redact=["password"])
@@ -290,7 +290,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:60].encode("unicode_escape"))
-def test_text_that_duly_never_writes_is_refused_and_nothing_worse(text):
+def test_text_that_duly_never_writes_is_refused(text):
     def careful(value: Color | Mode | Line | Customer): ...
 
     codec = CallCodec(careful, redact=["value"])
@@ -302,7 +302,7 @@ def test_text_that_duly_never_writes_is_refused_and_nothing_worse(text):
 
 
 @pytest.mark.parametrize("boundary", [enum.CONFORM, enum.EJECT])
-def test_flags_that_a_lenient_kind_has_lost_are_refused_and_not_left_out(boundary):
+def test_a_flag_that_its_lenient_class_no_longer_has_is_refused(boundary):
     class Lenient(enum.Flag, boundary=boundary):
         READ = 1
 
@@ -315,7 +315,7 @@ def test_flags_that_a_lenient_kind_has_lost_are_refused_and_not_left_out(boundar
 
 
 @given(st.text() | st.binary() | st.none())
-def test_whatever_is_read_there_is_no_other_error(text):
+def test_decoding_arbitrary_text_raises_only_payload_errors(text):
     codec = CallCodec(anything)
 
     with pytest.raises(PayloadError):
@@ -345,7 +345,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_stored_data_of_any_shape_is_read_or_refused_and_can_be_shown(data):
+def test_stored_data_of_any_shape_is_decoded_or_refused_and_can_be_shown(data):
     def careful(value: Color | Mode | Line | Order | Customer): ...
 
     codec = CallCodec(careful)
@@ -361,7 +361,7 @@ def test_stored_data_of_any_shape_is_read_or_refused_and_can_be_shown(data):
     assert exactly(again) == exactly((args, kwargs))
 
 
-def test_a_result_comes_back_and_none_is_nothing():
+def test_a_result_is_restored_and_none_is_not_stored():
     def make() -> list[Order]: ...
 
     codec = CallCodec(make)

@@ -1,4 +1,4 @@
-"""Secrets of a call, hidden in its arguments, its result and texts about it."""
+"""The secrets of a call are hidden in its arguments, its result and texts about it."""
 
 import json
 from base64 import b64encode
@@ -18,7 +18,7 @@ SECRET = 'it\'s a "s3cret"\nof two lines/ü'  # noqa: S105 - a canary
 
 @dataclass
 class Login:
-    """Has a field that is named like a secret."""
+    """A class with a field whose name suggests a secret."""
 
     user: str
     password: str
@@ -30,7 +30,7 @@ def charge(card: Any, note: str = "", *rest: Any, **more: Any) -> None: ...
 CODEC = CallCodec(charge, redact=("card",))
 
 
-def test_names_are_hidden_at_every_depth():
+def test_values_of_redacted_names_are_hidden_at_every_depth():
     data = {"a": [{"card": 1, "b": {"card": [2]}}], "token": "x", "card_count": 3}
 
     assert Redaction(["card"]).data(data) == {
@@ -51,7 +51,7 @@ def test_names_are_hidden_at_every_depth():
         *(lambda text: "\n  | ".join(text.splitlines()), lambda text: text * 3),
     ],
 )
-def test_a_text_about_a_call_has_no_redacted_value(card, quoted):
+def test_a_text_about_a_call_contains_no_redacted_value(card, quoted):
     stored = CODEC.encode((card,), {})
 
     shown = CODEC.redacted_text(f"refused: {quoted(SECRET)}", stored)
@@ -61,7 +61,7 @@ def test_a_text_about_a_call_has_no_redacted_value(card, quoted):
 
 
 @pytest.mark.parametrize("quoted", [repr, lambda data: b64encode(data).decode()])
-def test_bytes_that_are_no_text_are_hidden_as_they_are_printed_and_as_they_are_stored(quoted):
+def test_bytes_are_hidden_in_their_printed_and_their_stored_form(quoted):
     card = b"\xff\xfe s3cret"
 
     shown = CODEC.redacted_text(f"refused: {quoted(card)}.", CODEC.encode((card,), {}))
@@ -70,7 +70,7 @@ def test_bytes_that_are_no_text_are_hidden_as_they_are_printed_and_as_they_are_s
 
 
 @pytest.mark.parametrize("card", [4111_2222, 4111_2222.5, True, None, "", "abc", 0])
-def test_numbers_are_hidden_and_what_is_too_short_is_not(card):
+def test_long_numbers_are_hidden_and_short_values_are_shown(card):
     shown = CODEC.redacted_text(f"refused: {card} abc", CODEC.encode((card,), {}))
 
     assert shown == f"refused: {card} abc".replace("41112222.5", "***").replace("41112222", "***")
@@ -99,7 +99,7 @@ def test_a_redacted_value_is_hidden_in_other_arguments_and_in_the_result():
     assert shown == {"used": "***", "card": "***", "paid": ["***", 7]}
 
 
-def test_a_redacted_value_is_hidden_as_a_number_and_as_a_key():
+def test_a_redacted_value_is_hidden_when_it_is_a_number_or_a_dict_key():
     number = CODEC.encode((4111_2222,), {"used": [4111_2222, 7]})
     text = CODEC.encode(("4111-2222",), {"used": {"4111-2222": 1}})
 
@@ -107,7 +107,7 @@ def test_a_redacted_value_is_hidden_as_a_number_and_as_a_key():
     assert json.loads(CODEC.redacted(text))[1]["used"] == {"***": 1}
 
 
-def test_nothing_is_shown_of_what_cannot_be_read():
+def test_text_that_cannot_be_decoded_is_hidden_completely():
     assert CODEC.redacted_result("{4111-2222", "[[],{}]") == "***"
     assert CODEC.redacted('[[],{"unknown"') == "***"
     unfit = json.dumps([[], {"nobody": "4111-2222"}])
@@ -118,14 +118,14 @@ def test_the_longest_secret_is_hidden_first():
     assert text_redactor(["hunter2", "hunter2-hunter2"])("is hunter2-hunter2") == "is ***"
 
 
-def test_secrets_that_overlap_are_hidden_whole():
+def test_overlapping_secrets_are_hidden_completely():
     hide = text_redactor(["abcdef", "defghi", "cdef"])
 
     assert hide("<abcdefghi cdef abcdef>") == "<*** *** ***>"
     assert text_redactor(["abcdefghi", "cdef"])("<abcdefghi>") == "<***>"
 
 
-def test_many_secrets_take_time_in_proportion():
+def test_the_time_to_hide_many_secrets_grows_linearly():
     users = [{"token": f"token number {n}", "name": f"user number {n}"} for n in range(4_000)]
     stored = CODEC.encode(("4111",), {"users": users})
 

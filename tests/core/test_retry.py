@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again."""
+"""The delay before a failed attempt is retried."""
 
 import pytest
 from hypothesis import given
@@ -14,12 +14,12 @@ PLAIN = Retry(10, base=2.0, factor=3.0, max_delay=100.0, jitter=False)
 @pytest.mark.parametrize(
     ("retries_used", "seconds"), [(0, 2.0), (1, 6.0), (2, 18.0), (3, 54.0), (4, 100.0), (9, 100.0)]
 )
-def test_delays_grow_by_the_factor_up_to_the_longest(retries_used, seconds):
+def test_delays_grow_by_the_factor_up_to_max_delay(retries_used, seconds):
     assert PLAIN.delay(retries_used, 0.3) == seconds
 
 
 @pytest.mark.parametrize(("jitter", "seconds"), [(0.0, 4.0), (0.5, 6.0), (0.75, 7.0)])
-def test_jitter_draws_from_the_upper_half(jitter, seconds):
+def test_jitter_selects_a_delay_from_the_upper_half(jitter, seconds):
     assert Retry(5, base=8.0).delay(0, jitter) == seconds
 
 
@@ -30,7 +30,7 @@ def test_a_factor_of_one_keeps_the_delay():
 
 
 @pytest.mark.parametrize("factor", [1.01, 2.0, 3, 1e6, 1e300])
-def test_a_thousandth_retry_waits_the_longest_delay(factor):
+def test_the_thousandth_retry_waits_for_max_delay(factor):
     retry = Retry(1000, base=1.0, factor=factor, max_delay=60.0, jitter=False)
 
     assert retry.delay(999, 0.0) == 60.0
@@ -48,12 +48,12 @@ def test_a_thousandth_retry_waits_the_longest_delay(factor):
     retries_used=st.integers(0, 10_000),
     jitter=st.floats(0, 1, exclude_max=True),
 )
-def test_no_delay_is_negative_or_longer_than_the_longest(retry, retries_used, jitter):
+def test_a_delay_is_between_zero_and_max_delay(retry, retries_used, jitter):
     assert 0.0 <= retry.delay(retries_used, jitter) <= retry.max_delay
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "3", None, True])
-def test_a_limit_that_is_no_count_is_refused(limit):
+def test_a_limit_that_is_not_a_whole_number_is_refused(limit):
     with pytest.raises(BadOption, match="whole number"):
         Retry(limit)
 
@@ -72,10 +72,10 @@ def test_a_limit_that_is_no_count_is_refused(limit):
     ],
     ids=str,
 )
-def test_a_delay_that_cannot_be_meant_is_refused(option):
+def test_an_invalid_delay_option_is_refused(option):
     with pytest.raises(BadOption, match="base >= 0, factor >= 1 and"):
         Retry(3, **option)
 
 
-def test_no_retries_is_the_default_policy():
+def test_the_policy_no_retries_has_a_limit_of_zero():
     assert NO_RETRIES.limit == 0

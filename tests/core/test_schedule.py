@@ -1,4 +1,4 @@
-"""What becomes of each due instant of a schedule: a pure function of record and time."""
+"""The plan for each due instant of a schedule, a pure function of record and time."""
 
 from itertools import pairwise, takewhile
 from typing import Any
@@ -80,17 +80,17 @@ def outcomes(found: Plan) -> list[tuple[int, str, str | None]]:
 # -- on time --
 
 
-def test_nothing_happens_before_the_instant():
+def test_a_schedule_does_nothing_before_its_next_instant():
     assert plan(schedule(), MINUTE - 1, FREE) == Plan([], MINUTE, MINUTE)
 
 
-def test_a_due_instant_runs_and_the_cursor_moves_behind_it():
+def test_a_due_instant_runs_and_the_cursor_moves_past_it():
     assert plan(schedule(), MINUTE, FREE) == Plan(
         [PlannedFiring(MINUTE, "run")], 2 * MINUTE, 2 * MINUTE
     )
 
 
-def test_once_is_once_and_never_too_late_to_be_asked_for():
+def test_a_single_instant_in_the_past_runs_once():
     at = DateTrigger(5 * MINUTE)
 
     assert first_instant("x", at, Rules(), 60 * MINUTE) == (5 * MINUTE, 5 * MINUTE)
@@ -98,15 +98,15 @@ def test_once_is_once_and_never_too_late_to_be_asked_for():
     assert found == Plan([PlannedFiring(5 * MINUTE, "caught_up")], None, None)
 
 
-def test_what_is_no_instant_any_more_is_not_due_for_ever():
-    # As when the rules of its zone have changed meanwhile.
+def test_a_stored_instant_that_the_trigger_no_longer_has_is_passed_over():
+    # This happens if the rules of its zone have changed.
     found = plan(schedule(Cron("0 2 * * *", "UTC"), HOUR), HOUR, FREE)
 
     assert found == Plan([], 2 * HOUR, 2 * HOUR)
 
 
-def test_an_instant_that_has_moved_before_the_cursor_is_not_left_out():
-    # As when the rules of its zone have changed meanwhile.
+def test_an_instant_that_moved_before_the_cursor_is_accounted_for():
+    # This happens if the rules of its zone have changed.
     daily = Cron("0 1 * * *", "UTC")
 
     found = plan(schedule(daily, 26 * HOUR), 26 * HOUR, FREE)
@@ -121,7 +121,7 @@ def test_an_instant_that_has_moved_before_the_cursor_is_not_left_out():
     ]
 
 
-def test_one_that_has_moved_and_is_still_to_come_is_the_next():
+def test_an_instant_that_moved_and_is_still_in_the_future_is_the_next_instant():
     waiting = schedule(Cron("0 1 * * *", "UTC"), 26 * HOUR, overlap="queue", waiting=1)
 
     found = plan(waiting, 24 * HOUR, FREE)
@@ -146,10 +146,10 @@ def test_an_interval_counts_elapsed_time_from_its_anchor():
     assert every.next_after(10 * MINUTE - 1) == 10 * MINUTE
 
 
-# -- what was missed --
+# -- missed instants --
 
 
-def test_of_the_missed_instants_the_latest_is_caught_up():
+def test_only_the_latest_missed_instant_is_caught_up():
     found = plan(schedule(), 4 * MINUTE + 61 * SECOND, FREE)
 
     assert outcomes(found) == [
@@ -163,21 +163,21 @@ def test_of_the_missed_instants_the_latest_is_caught_up():
     assert [f.outcome for f in plan(hourly, 3 * HOUR - 1, FREE).firings] == ["skipped", "caught_up"]
 
 
-def test_what_is_later_than_the_grace_is_skipped():
+def test_an_instant_later_than_the_grace_is_skipped():
     late = schedule(IntervalTrigger(HOUR, 0), HOUR, grace=10 * MINUTE)
 
     assert outcomes(plan(late, HOUR + 10 * MINUTE, FREE)) == [(60, "caught_up", None)]
     assert outcomes(plan(late, HOUR + 10 * MINUTE + 1, FREE)) == [(60, "skipped", "missed")]
 
 
-def test_a_schedule_that_skips_runs_only_what_is_on_time():
+def test_a_schedule_with_misfire_skip_runs_only_instants_on_time():
     skipping = schedule(IntervalTrigger(HOUR, 0), HOUR, misfire="skip")
 
     assert outcomes(plan(skipping, HOUR + 5 * MINUTE, FREE)) == [(60, "skipped", "missed")]
     assert outcomes(plan(skipping, HOUR + 5 * SECOND, FREE)) == [(60, "run", None)]
 
 
-def test_all_are_caught_up_but_no_more_than_allowed_and_the_newest():
+def test_misfire_all_catches_up_the_newest_instants_up_to_max_catch_up():
     found = plan(
         schedule(misfire="all", max_catch_up=2, overlap="allow"), 4 * MINUTE + 30 * SECOND, FREE
     )
@@ -190,7 +190,7 @@ def test_all_are_caught_up_but_no_more_than_allowed_and_the_newest():
     ]
 
 
-def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
+def test_a_long_absence_is_accounted_for_in_several_looks_and_few_rows():
     absent = schedule(Cron("* * * * *", "UTC"))
     now = (3 * PLAN_INSTANTS + 10) * MINUTE
     accounted, looks = 0, 0
@@ -209,7 +209,7 @@ def test_a_long_absence_is_accounted_for_in_pieces_and_in_few_rows():
     assert found.firings[-1] == PlannedFiring(now, "run")
 
 
-def test_the_instants_of_an_interval_are_counted_without_making_each(monkeypatch):
+def test_the_instants_of_an_interval_are_counted_without_computing_each_one(monkeypatch):
     made = []
     monkeypatch.setattr(schedule_module, "next_instant", lambda *asked: made.append(asked) or 0)
     week = 7 * 24 * 3600
@@ -226,7 +226,7 @@ def test_the_instants_of_an_interval_are_counted_without_making_each(monkeypatch
 
 
 @pytest.mark.parametrize("trigger", [IntervalTrigger(MINUTE, 0), Cron("* * * * *", "UTC")])
-def test_a_row_of_instants_can_be_cut(trigger):
+def test_a_row_of_instants_can_be_split(trigger):
     row = row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7)
 
     pieces = split_row(
@@ -240,29 +240,29 @@ def test_a_row_of_instants_can_be_cut(trigger):
 @pytest.mark.parametrize(
     "trigger", [IntervalTrigger(MINUTE, 1), Cron("*/2 * * * *", "UTC"), DateTrigger(MINUTE)]
 )
-def test_a_row_that_another_trigger_made_is_told_by_its_instants(trigger):
+def test_a_row_of_another_trigger_is_detected_by_its_instants(trigger):
     assert row_of(trigger, 3 * MINUTE, 9 * MINUTE, count=7) == ()
 
 
-# -- while the last run is live --
+# -- instants during the previous run --
 
 
-def test_an_instant_that_finds_the_last_run_live_is_skipped_by_default():
+def test_an_instant_during_the_previous_run_is_skipped_by_default():
     assert outcomes(plan(schedule(), MINUTE, BUSY)) == [(1, "skipped", "overlap")]
 
 
-def test_or_runs_beside_it():
+def test_an_instant_during_the_previous_run_runs_with_overlap_allow():
     assert outcomes(plan(schedule(overlap="allow"), MINUTE, BUSY)) == [(1, "run", None)]
 
 
-def test_or_waits_for_it_and_is_looked_at_again_soon():
+def test_an_instant_during_the_previous_run_waits_with_overlap_queue():
     found = plan(schedule(overlap="queue"), MINUTE, BUSY)
 
     assert outcomes(found) == [(1, "waiting", "overlap")]
     assert (found.look_at, found.release) == (MINUTE + SECOND // 5, False)
 
 
-def test_the_oldest_that_waits_goes_on_when_the_run_has_ended_and_others_queue_behind():
+def test_the_oldest_waiting_instant_is_released_when_the_previous_run_has_ended():
     waiting = schedule(overlap="queue", waiting=2)
     found = plan(waiting, MINUTE, FREE)
 
@@ -271,7 +271,7 @@ def test_the_oldest_that_waits_goes_on_when_the_run_has_ended_and_others_queue_b
     assert not plan(waiting, MINUTE, BUSY).release
 
 
-def test_no_more_than_a_thousand_wait():
+def test_at_most_a_thousand_instants_wait():
     found = plan(schedule(overlap="queue", waiting=CATCH_UP), MINUTE, BUSY)
 
     assert outcomes(found) == [(1, "skipped", "overlap")]
@@ -280,7 +280,7 @@ def test_no_more_than_a_thousand_wait():
 # -- pauses --
 
 
-def test_a_paused_schedule_accounts_for_its_instants_too():
+def test_a_paused_schedule_accounts_for_its_instants():
     found = plan(schedule(state="paused"), 2 * MINUTE, FREE)
 
     assert outcomes(found) == [(1, "skipped", "paused"), (2, "skipped", "paused")]
@@ -297,7 +297,7 @@ def test_a_schedule_pauses_itself_when_its_runs_keep_failing():
 # -- jitter --
 
 
-def test_jitter_puts_every_instant_off_by_the_same_for_everybody():
+def test_the_jitter_of_an_instant_is_the_same_in_every_process():
     late = schedule(jitter=30 * SECOND)
     seen = set()
     for minute in range(1, 50):
@@ -342,7 +342,7 @@ rules = st.builds(
     rules,
     st.lists(st.tuples(st.integers(0, 5 * HOUR), st.booleans(), st.booleans()), max_size=12),
 )
-def test_however_looks_and_pauses_fall_every_instant_is_accounted_for_once(trigger, rules, looks):
+def test_every_instant_is_accounted_for_once_regardless_of_looks_and_pauses(trigger, rules, looks):
     begin = 1_700_000_000 * SECOND
     next_at, look_at = first_instant("tidy", trigger, rules, begin)
     asked = schedule(trigger, next_at)._replace(rules=rules_text(rules), look_at=look_at)
@@ -372,8 +372,8 @@ def test_however_looks_and_pauses_fall_every_instant_is_accounted_for_once(trigg
 
 
 @given(st.integers(-11, 11), st.integers(0, 23), st.integers(1, 20 * 24), st.integers(1, 30))
-def test_a_zone_that_moves_doubles_no_day_and_leaves_none_out(shift, hour, moved_after, step):
-    # As if the rules of one zone had changed; Etc/GMT-3 is three hours east of Greenwich.
+def test_a_change_of_the_time_zone_neither_repeats_nor_skips_a_day(shift, hour, moved_after, step):
+    # This simulates a change in the rules of a zone. Etc/GMT-3 is three hours east of Greenwich.
     before = Cron(f"30 {hour} * * *", "UTC")
     after = Cron(f"30 {hour} * * *", f"Etc/GMT{shift:+}")
     next_at, look_at = first_instant("tidy", before, Rules(), 0)
@@ -391,14 +391,14 @@ def test_a_zone_that_moves_doubles_no_day_and_leaves_none_out(shift, hour, moved
     assert asked.next_at - seen[-1] < 36 * HOUR
 
 
-# -- as stored --
+# -- stored triggers and rules --
 
 
 @pytest.mark.parametrize(
     "trigger",
     [Cron("0 2 * * *", "Europe/Paris"), IntervalTrigger(5 * MINUTE, 17), DateTrigger(99 * HOUR)],
 )
-def test_what_is_stored_is_read_back(trigger):
+def test_a_stored_trigger_and_its_rules_are_restored(trigger):
     read = read_trigger(trigger_text(trigger))
 
     assert trigger_text(read) == trigger_text(trigger)
@@ -420,7 +420,7 @@ def test_what_is_stored_is_read_back(trigger):
         ({"start": 5, "end": 5}, "before its end"),
     ],
 )
-def test_rules_that_cannot_be_meant_are_refused(options, problem):
+def test_invalid_rules_are_refused(options, problem):
     with pytest.raises(BadSchedule, match=problem):
         Rules(**options)
 
@@ -436,7 +436,7 @@ def test_an_interval_has_bounds(seconds):
     [(1, "second"), (5, "5 seconds"), (60, "minute"), (300, "5 minutes"), (7200, "2 hours"),
      (86_400, "day"), (90, "90 seconds")],
 )  # fmt: skip
-def test_an_interval_can_be_said_in_words(interval, words):
+def test_an_interval_has_a_description_in_words(interval, words):
     assert IntervalTrigger(interval * SECOND, 0).in_words() == f"Every {words}"
 
 
@@ -447,7 +447,7 @@ def found(absent: ScheduleRecord, now: int) -> list[DueSchedule]:
     return [DueSchedule(absent._replace(name=f"s{n}"), FREE, now) for n in range(20)]
 
 
-def test_a_look_plans_as_many_schedules_as_its_budget_of_instants_allows():
+def test_a_look_plans_only_schedules_within_its_budget_of_instants():
     absent = schedule(Cron("* * * * *", "UTC"))
 
     planned = plan_due(found(absent, 2 * PLAN_INSTANTS * MINUTE))
@@ -456,7 +456,7 @@ def test_a_look_plans_as_many_schedules_as_its_budget_of_instants_allows():
     assert all(each.is_behind for each in planned)
 
 
-def test_an_interval_of_any_age_takes_one_instant_of_the_budget():
+def test_an_interval_of_any_age_uses_one_instant_of_the_budget():
     absent = schedule(IntervalTrigger(SECOND, 0))
 
     planned = plan_due(found(absent, 10**9 * SECOND)[:9])

@@ -1,4 +1,4 @@
-"""Who runs a task, by the word of all workers that see to it."""
+"""The lane of a task, according to all workers that register it."""
 
 import pytest
 
@@ -16,11 +16,11 @@ from duly.core.states import AgreedLanes, SlotKind, agreed_lanes
         (set(), AgreedLanes({}, {})),
     ],
 )
-def test_a_task_has_a_lane_if_its_workers_agree_on_whose_it_is(lanes, agreed):
+def test_a_task_has_a_lane_if_its_workers_agree_on_its_engine(lanes, agreed):
     assert agreed_lanes(("pay", lane) for lane in lanes) == agreed
 
 
-def test_each_task_is_judged_by_itself():
+def test_each_task_is_evaluated_separately():
     seen_to = [
         ("a", SlotKind.THREAD),
         ("b", SlotKind.CARRIED),

@@ -1,4 +1,4 @@
-"""Which due runs no live worker can run."""
+"""Due runs that no live worker can execute."""
 
 import pytest
 
@@ -20,14 +20,14 @@ RUN = ReadyRun("mail", "run", 0, "shop:send", "thread")
         (ServedQueues(excluded=("mail",)), True),
     ],
 )
-def test_a_run_is_stranded_where_no_worker_of_its_task_serves_its_queue(served, is_stranded):
+def test_a_run_is_stranded_if_no_worker_of_its_task_serves_its_queue(served, is_stranded):
     found = find_stranded_runs([], [WORKER._replace(queues=served.stored())], [RUN])
 
     assert bool(found) is is_stranded
     assert all(each.is_registered for each in found)
 
 
-def test_a_run_of_a_task_that_no_live_worker_has_is_stranded():
+def test_a_run_is_stranded_if_no_live_worker_registers_its_task():
     dead = WORKER._replace(state="dead")
 
     (found,) = find_stranded_runs([], [dead, WORKER._replace(tasks="[]")], [RUN])

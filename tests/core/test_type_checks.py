@@ -1,4 +1,4 @@
-"""Arguments that people write as JSON have to be what the annotations say."""
+"""Arguments written as JSON must fit the annotations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from duly.errors import PayloadError
 
 
 class Colour(Enum):
-    """Has members."""
+    """An enum."""
 
     RED = 1
     GREEN = 2
@@ -23,7 +23,7 @@ class Colour(Enum):
 
 @dataclass
 class Item:
-    """Has fields."""
+    """A dataclass."""
 
     name: str
     count: int = 1
@@ -31,33 +31,33 @@ class Item:
 
 @dataclass
 class Order:
-    """Has items."""
+    """A dataclass that contains other dataclasses."""
 
     items: list[Item]
     note: str | None = None
 
 
 class Model(BaseModel):
-    """Checks itself."""
+    """A model that validates itself."""
 
     size: int
 
 
 class Address(TypedDict):
-    """A dict."""
+    """A typed dict."""
 
     city: str
     zip: NotRequired[int]
 
 
 class Greets(Protocol):
-    """Cannot be checked."""
+    """A protocol, which cannot be checked."""
 
     def greet(self) -> None: ...
 
 
 class Mine:
-    """A class of the application's."""
+    """A class of the application."""
 
 
 OrderId = NewType("OrderId", int)
@@ -105,7 +105,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("annotation", "given"), FITS, ids=repr)
-def test_what_an_annotation_allows_is_taken(annotation, given):
+def test_a_value_that_fits_its_annotation_is_accepted(annotation, given):
     taking(annotation).from_json([], {"it": given})
 
 
@@ -140,14 +140,14 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("annotation", "given", "words"), MISFITS, ids=repr)
-def test_what_an_annotation_does_not_allow_is_refused(annotation, given, words):
+def test_a_value_that_does_not_fit_its_annotation_is_refused(annotation, given, words):
     with pytest.raises(PayloadError) as refused:
         taking(annotation).from_json([], {"it": given})
 
     assert words in str(refused.value)
 
 
-def test_items_of_a_parameter_with_a_star_are_checked_one_by_one():
+def test_each_variadic_argument_is_checked():
     def task(*numbers: int, **texts: str): ...
 
     codec = CallCodec(task)
@@ -158,13 +158,13 @@ def test_items_of_a_parameter_with_a_star_are_checked_one_by_one():
         codec.from_json([], {"a": 1})
 
 
-def test_a_parameter_that_is_none_by_default_may_be_so():
+def test_a_parameter_with_the_default_none_accepts_none():
     def task(number: int = None): ...  # noqa: RUF013 - as people write it
 
     assert CallCodec(task).from_json([], {"number": None}) == ((), {"number": None})
 
 
-def test_of_what_is_redacted_no_key_is_told():
+def test_an_error_about_a_redacted_argument_does_not_show_its_dict_keys():
     def task(card: dict[str, int]): ...
 
     with pytest.raises(PayloadError) as refused:

@@ -1,6 +1,6 @@
-"""Which values can be stored, that they come back exactly, and that others are refused."""
+"""Storable values are restored exactly, and other values are refused."""
 
-# ruff: noqa: D101 - a sample says by its name and fields what it is
+# ruff: noqa: D101 - the name and the fields of a sample describe it
 
 import collections
 import json
@@ -28,7 +28,7 @@ from tests.core.payload_samples import (
     nested,
     plain,
     refusal_of,
-    there_and_back,
+    round_trip,
 )
 
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024 - the untyped kind is tested
@@ -88,15 +88,15 @@ values = st.recursive(
 
 
 @given(values)
-def test_every_storable_value_comes_back_with_its_exact_types(value):
-    (_, arguments) = there_and_back(anything, value)
+def test_every_storable_value_is_restored_with_its_exact_types(value):
+    (_, arguments) = round_trip(anything, value)
 
     assert exactly(arguments) == exactly({"value": value})
     assert exactly(decode_value(encode_value(value))) == exactly(value)
 
 
 @given(values)
-def test_stored_text_is_valid_json_without_blanks_between_and_can_be_shown(value):
+def test_stored_text_is_compact_json_and_can_be_shown(value):
     text = encode_value(value)
 
     assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) == text
@@ -123,24 +123,24 @@ def test_stored_text_is_valid_json_without_blanks_between_and_can_be_shown(value
         nested(PAYLOAD_DEPTH),
     ],
 )
-def test_the_awkward_ones_come_back_exactly_too(value):
-    _, arguments = there_and_back(anything, value)
+def test_an_unusual_value_is_restored_exactly(value):
+    _, arguments = round_trip(anything, value)
 
     assert exactly(arguments["value"]) == exactly(value)
 
 
-def test_a_zone_comes_back_as_the_same_zone():
+def test_a_time_zone_is_restored_as_the_same_object():
     zone = ZoneInfo("America/St_Johns")
 
-    _, arguments = there_and_back(anything, datetime(2026, 1, 1, tzinfo=zone))
+    _, arguments = round_trip(anything, datetime(2026, 1, 1, tzinfo=zone))
 
     assert arguments["value"].tzinfo is zone
 
 
-def test_a_moment_that_pydantic_parsed_can_be_stored():
+def test_a_datetime_parsed_by_pydantic_can_be_stored():
     customer = Customer.model_validate_json('{"name": "a", "since": "2026-01-01T00:00:00+02:00"}')
 
-    _, arguments = there_and_back(anything, customer.since)
+    _, arguments = round_trip(anything, customer.since)
 
     assert arguments["value"].isoformat() == "2026-01-01T00:00:00+02:00"
 
@@ -199,7 +199,7 @@ for _ in range(PAYLOAD_DEPTH - 2):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value[:20],
 )
-def test_what_would_not_come_back_the_same_is_refused_by_name(value, problem):
+def test_the_error_for_a_value_that_cannot_be_restored_exactly_names_the_argument(value, problem):
     error = refusal_of(anything, value)
 
     assert error.argument.startswith("value")
@@ -208,17 +208,17 @@ def test_what_would_not_come_back_the_same_is_refused_by_name(value, problem):
 
 
 @pytest.mark.parametrize("wrap", [lambda value: {value}, lambda value: (value,), list])
-def test_what_a_container_holds_is_checked_too(wrap):
+def test_the_items_of_a_container_are_checked(wrap):
     assert refusal_of(anything, wrap(Point(2**63, 2))).argument.startswith("value")
 
 
-def test_an_error_says_where_in_an_argument_it_is():
+def test_an_error_contains_its_position_in_an_argument():
     assert refusal_of(plain, {"items": [1, 2, 3, 2**63]}).argument == "x.items[3]"
     assert refusal_of(plain, 1, y={"a b": (0, object())}).argument == 'y["a b"][1]'
     assert len(refusal_of(anything, self_containing).argument) < 200
 
 
-def test_a_payload_of_exactly_the_limit_is_kept_and_one_more_byte_is_refused():
+def test_a_payload_at_the_limit_is_accepted_and_one_more_byte_is_refused():
     codec = CallCodec(plain)
     room = PAYLOAD_BYTES - len(codec.encode(("",), {"y": 1}))
 
@@ -228,5 +228,5 @@ def test_a_payload_of_exactly_the_limit_is_kept_and_one_more_byte_is_refused():
     assert caught.value.argument == "x"
 
 
-def test_an_error_names_the_argument_that_takes_the_most_room():
+def test_the_error_for_a_large_payload_names_the_largest_argument():
     assert refusal_of(plain, [1] * 10, ["é" * 999] * 200).argument == "y"

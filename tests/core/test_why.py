@@ -1,4 +1,4 @@
-"""The reason that a run is not running, from what the store knows."""
+"""The reason why a run is not running, according to the store."""
 
 import pytest
 
@@ -63,20 +63,30 @@ RUNNING = RUN._replace(state="running", worker_id="worker", claimed_at=NOW - 7 *
 SILENT = WORKER._replace(state="silent", seen_at=NOW - 16 * SECOND)
 CASES = [
     (RUN._replace(state="failed", cause="raised", finished_at=NOW), {}, "ended", "failed (raised)"),
-    (RUN._replace(state="interrupted", finished_at=NOW), {}, "ended", "find out, then retry it or"),
-    (RUNNING, {}, "running", "worker worker (pid 4711 on host) has had it for 7 s"),
-    (RUNNING._replace(cancel_requested=True), {}, "running", "asked to cancel"),
-    (RUNNING, {"workers": [SILENT]}, "lost", "not live any more"),
-    (RUNNING, {"workers": []}, "lost", "not live any more"),
-    (RUN._replace(expires_at=NOW - SECOND), {}, "expired", "to start before"),
+    (RUN._replace(state="interrupted", finished_at=NOW), {}, "ended", "find out, then retry or"),
+    (RUNNING, {}, "running", "worker worker (pid 4711 on host) has been running it for 7 s"),
+    (RUNNING._replace(cancel_requested=True), {}, "running", "cancellation was requested"),
+    (RUNNING, {"workers": [SILENT]}, "lost", "no longer live"),
+    (RUNNING, {"workers": []}, "lost", "no longer live"),
+    (RUN._replace(expires_at=NOW - SECOND), {}, "expired", "should have started before"),
     (LATER, {}, "later", "due at 2027-01-15 08:01:30 UTC (in 1 min)"),
     (LATER, {"is_paused": True}, "later", "due at"),
-    (LATER, {"last": FAILED}, "backing_off", "attempt 1 ended raised (OSError: no route); it is"),
+    (
+        LATER,
+        {"last": FAILED},
+        "backing_off",
+        "attempt 1 ended (raised): OSError: no route; the next",
+    ),
     (LATER._replace(generation=2), {"last": FAILED}, "later", "due at"),
     (LATER, {"waits_in": SLEEP}, "sleeping", "step 'rest' until 2027-01-15 08:01:00"),
     (LATER, {"waits_in": EVENT}, "waiting", "waits for event 'paid'"),
     (LATER, {"waits_in": CHILDREN}, "waiting", "the end of 2 child runs"),
-    (RUN, {"is_paused": True}, "paused", "queue 'mail' is paused; `duly queues resume mail`"),
+    (
+        RUN,
+        {"is_paused": True},
+        "paused",
+        "queue 'mail' is paused; resume it with `duly queues resume mail`",
+    ),
     (RUN, {"workers": []}, "no_worker", "no worker has been seen on /data/duly.db; start one"),
     (RUN, {"workers": [SILENT]}, "no_worker", "seen since 2027-01-15 07:59:44 UTC (16 s ago) on"),
     (RUN, {"workers": [WORKER._replace(state="stopped")]}, "no_worker", "another store"),
@@ -84,30 +94,35 @@ CASES = [
         RUN,
         {"workers": [WORKER._replace(tasks='["store:send", "shop:bill"]')]},
         "not_registered",
-        "no live worker registers task 'shop:send' on /data/duly.db; they know store:send:",
+        "no live worker knows task 'shop:send' on /data/duly.db; live workers know store:send:",
     ),
-    (RUN, {"workers": [WORKER._replace(tasks="[]")]}, "not_registered", "they know no task"),
+    (
+        RUN,
+        {"workers": [WORKER._replace(tasks="[]")]},
+        "not_registered",
+        "live workers know no task",
+    ),
     (
         RUN,
         {"workers": [WORKER._replace(queues='{"except": ["mail", "slow"]}')]},
         "other_queue",
-        "they serve all except mail, slow:",
+        "these workers serve all except mail, slow:",
     ),
     (RUN, {"workers": [WORKER._replace(queues='{"except": ["slow"]}')]}, "slots", "a free slot"),
     (
         RUN,
         {"workers": [WORKER._replace(queues='["default"]')]},
         "other_queue",
-        "serves queue 'mail'; they serve default: start one with -q mail",
+        "serves queue 'mail'; these workers serve default: start one with -q mail",
     ),
-    (RUN._replace(lane="handed"), {}, "carried", "handed over, and waits for a worker there"),
-    (RUN._replace(lane="suspect"), {}, "suspect", "runs alone"),
+    (RUN._replace(lane="handed"), {}, "carried", "sent there and waits for a worker"),
+    (RUN._replace(lane="suspect"), {}, "suspect", "runs nothing else"),
     (RUN, {}, "slots", "a free slot of 1 live worker; 3 runs are running there now"),
 ]
 
 
 @pytest.mark.parametrize(("run", "facts", "cause", "words"), CASES)
-def test_the_cause_and_the_sentence_say_what_holds_a_run(run, facts, cause, words):
+def test_the_reason_for_a_run_has_the_expected_cause_and_sentence(run, facts, cause, words):
     reason = why(run, SITUATION._replace(**facts))
 
     assert (reason.cause, words in reason.sentence) == (cause, True), reason

@@ -1,7 +1,7 @@
-"""A server of the dashboard in a process of its own, for tests to kill.
+"""A dashboard server in its own process, for tests to kill.
 
-`python -m tests.dashboard.bulk_server URL` prints its address. DULY_FAULTPOINTS names where it
-dies.
+`python -m tests.dashboard.bulk_server URL` prints its address. DULY_FAULTPOINTS names the
+point at which it is killed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A shop with a day's work behind it, its dashboard, and a browser to look at it with."""
+"""A shop after a day's work, its dashboard, and a browser to view it with."""
 
 import re
 import threading
@@ -22,10 +22,10 @@ TOKEN_FIELD = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
 
 class Client(TestClient):
-    """A browser without scripts: it sends forms as our pages have them."""
+    """A browser without scripts: it submits the forms of the dashboard's pages."""
 
     def submit(self, path: str, **fields: Any) -> Any:
-        """Send a form, with the token that every page has."""
+        """Submit a form with the CSRF token of the pages."""
         csrf = self.cookies.get("duly_csrf") or self._token()
         return self.post(
             path, data={"csrf": csrf, **fields}, headers={"Origin": str(self.base_url)}
@@ -37,43 +37,43 @@ class Client(TestClient):
 
 
 def opened(app: Any, **options: Any) -> Any:
-    """Return a dashboard with those options that asks nobody on this machine who they are."""
+    """Return a dashboard with these options that accepts every local request."""
     anybody = {"auth": lambda _request: "anonymous", "hosts": LOOPBACK_HOSTS}
     return dashboard(app, **(options if "auth" in options else anybody | options))
 
 
 def client_of(app: Any, **options: Any) -> Client:
-    """Return a client of a dashboard with those options."""
+    """Return a client of a dashboard with these options."""
     pages = opened(app, **options)
     return Client(pages, base_url="http://localhost", raise_server_exceptions=True)
 
 
 @pytest.fixture
 def shop(store_url: str) -> Iterator[Shop]:
-    """A shop that has not begun to work."""
+    """A shop before its first run."""
     found = Shop(store_url)
     yield found
-    found.let_go.set()
+    found.released.set()
     found.app.close()
 
 
 @pytest.fixture
 def busy(shop: Shop) -> Shop:
-    """A shop with a day's work behind it."""
+    """A shop after a day's work."""
     shop.fill()
     return shop
 
 
 @pytest.fixture
 def client(shop: Shop) -> Client:
-    """Somebody on this machine who may act."""
+    """A local client with permission to act."""
     return client_of(shop.app, write=True)
 
 
 class Chromium:
-    """A Chromium that tests share; while it is open, the event loop of its driver runs here.
+    """A Chromium that tests share. While it is open, the event loop of its driver runs here.
 
-    Names below .test are this machine to it, which no name server says.
+    It resolves names below .test to this machine. No name server does.
     """
 
     _FLAGS = (
@@ -87,14 +87,14 @@ class Chromium:
         self._browser: Browser | None = None
 
     def browser(self) -> Browser:
-        """Give the browser, started if there is none or if it has crashed under a test."""
+        """Return the running browser. Start a new browser at first and after a crash."""
         if self._browser is None or not self._browser.is_connected():
             self.close()
             self._browser = self._start()
         return self._browser
 
     def close(self) -> None:
-        """Stop it, and its event loop."""
+        """Stop the browser and its event loop."""
         self._browser = None
         self._open.close()
 
@@ -116,18 +116,18 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def browser(chromium: Chromium) -> Browser:
-    """Chromium, one for all tests with a browser that follow each other."""
+    """One Chromium for consecutive browser tests."""
     return chromium.browser()
 
 
 class Serving:
-    """Serves ASGI applications, each on a port of its own."""
+    """Serves ASGI applications, each on its own port."""
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[uvicorn.Server, threading.Thread]] = {}
 
     def __call__(self, pages: Any, *, port: int = 0) -> str:
-        """Serve an application, on a free port unless one is given; return its address."""
+        """Serve an application, by default on a free port. Return its address."""
         socket = listen("127.0.0.1", port)
         # Since Python 3.12, uvicorn waits for open streams, even if it is forced to exit.
         config = uvicorn.Config(
@@ -141,25 +141,25 @@ class Serving:
         return address
 
     def stop(self, address: str) -> None:
-        """End one, at once, and whatever it streams."""
+        """Stop one server and its streams at once."""
         server, thread = self._running.pop(address)
         server.should_exit = True
         server.force_exit = True
         thread.join(10)
-        # A thread that still renders a page would open the application again that its test closes.
+        # A thread that still renders a page would reopen the application that its test closes.
         for other in threading.enumerate():
             if other.name == "AnyIO worker thread" and other.loop.is_closed():
                 other.join(10)
 
     def close(self) -> None:
-        """End all."""
+        """Stop all servers."""
         for address in list(self._running):
             self.stop(address)
 
 
 @pytest.fixture
 def serve() -> Iterator[Serving]:
-    """Serves ASGI applications until the test is over."""
+    """Serves ASGI applications until the end of the test."""
     serving = Serving()
     yield serving
     serving.close()
@@ -167,5 +167,5 @@ def serve() -> Iterator[Serving]:
 
 @pytest.fixture
 def address(busy: Shop, serve: Serving) -> str:
-    """Where the dashboard of a shop with a day's work behind it is served."""
+    """The address of the dashboard of a shop after a day's work."""
     return serve(opened(busy.app, write=True))

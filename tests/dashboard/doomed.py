@@ -1,4 +1,4 @@
-"""A worker in a process of its own, for tests to kill: `python -m tests.dashboard.doomed URL`."""
+"""A worker in its own process, for tests to kill: `python -m tests.dashboard.doomed URL`."""
 
 import sys
 import threading

@@ -1,7 +1,7 @@
 """Text that would run as a script, load something or become an element, if it were not text."""
 
 MARK = "owned"
-"""What they say in a dialog, or on an element, if they can."""
+"""The text that a successful injection shows in a dialog or sets on an element."""
 
 _SCRIPT = f"alert('{MARK}')"
 _ELEMENTS = (

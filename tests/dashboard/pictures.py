@@ -1,6 +1,6 @@
 """Takes the pictures of the docs: `python -m tests.dashboard.pictures docs/images`.
 
-They are made of a shop with a day's work behind it, at two widths, and kept small.
+The pictures show a shop after a day's work at two widths. They are compressed to stay small.
 """
 
 import random
@@ -29,11 +29,11 @@ root => document.querySelectorAll("pre").forEach(each => {
   each.textContent = each.textContent.replaceAll(root, "/srv/shop");
 })
 """
-"""Where this is written is nobody's business."""
+"""Hides the folders of the machine that takes the pictures."""
 
 
 def work_all_day(file, now):
-    """Count what a day's work would have been counted as."""
+    """Write the counts of a day's work."""
     draw = random.Random(4)  # noqa: S311 - repeatable, not secret
     hour = 3_600_000_000
     ends = [
@@ -63,7 +63,7 @@ def work_all_day(file, now):
 
 
 def pages_of(shop):
-    """Name each picture and its address."""
+    """Return the address of each picture, by name."""
     (run,) = shop.app.runs.list(task="shop.orders:fulfil")
     group = shop.app.dead.groups()[0]
     return {
@@ -83,7 +83,7 @@ def pages_of(shop):
 
 
 def served(app):
-    """Serve a dashboard; return its address and what ends it."""
+    """Serve a dashboard. Return its address and a function that stops it."""
     socket = listen("127.0.0.1", 0)
     config = uvicorn.Config(opened(app, write=True), log_level="error")
     server = uvicorn.Server(config)
@@ -92,7 +92,7 @@ def served(app):
 
 
 def take(browser, address, pages, folder, *, full=()):
-    """Take each page at both widths, and the first in the dark."""
+    """Take each page at both widths, and the first page in the dark theme."""
     for viewport, suffix in ((WIDE, ""), (PHONE, "-phone")):
         context = browser.new_context(viewport=viewport, reduced_motion="reduce")
         page = context.new_page()
@@ -134,7 +134,7 @@ def main(folder):
                 address, server = served(shop.app)
                 take(browser, address, pages_of(shop), folder, full=("overview", "run", "schedule"))
                 server.should_exit = True
-                shop.let_go.set()
+                shop.released.set()
             address, server = served(empty.app)
             pages = {f"empty-{name or 'overview'}": f"/{name}" for name in ("", "runs", "dead")}
             take(browser, address, pages, folder)

@@ -8,11 +8,11 @@ from duly import Duly, current, gather, sleep, step
 
 
 class Shop:
-    """An application and its tasks; `let_go` ends the task that is in the midst of its work."""
+    """An application and its tasks. `released` ends the task that is running."""
 
     def __init__(self, url: str) -> None:
         self.app = Duly(url)
-        self.let_go = threading.Event()
+        self.released = threading.Event()
         self.started = threading.Event()
         self.broken = True
         self.packed = 0
@@ -60,7 +60,7 @@ class Shop:
             current().progress(0.4, "reading 40 of 100 accounts")
             current().log.info("began to read accounts")
             self.started.set()
-            self.let_go.wait(30)
+            self.released.wait(30)
 
         @app.task(name="shop.reports:nothing", queue="reports")
         def nothing(count: int = 0) -> int:
@@ -70,7 +70,7 @@ class Shop:
         self.fulfil, self.nightly, self.nothing = fulfil, nightly, nothing
 
     def fill(self) -> None:
-        """Do a day's work, with all that can go wrong."""
+        """Do a day's work with every kind of failure."""
         app = self.app
         app.enqueue_many(
             self.send_receipt.call(number, f"customer{number}@example.com", card="4111-2222")

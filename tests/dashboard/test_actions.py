@@ -1,4 +1,4 @@
-"""What people do in the dashboard, by plain forms, and that it is done once and recorded."""
+"""Actions on the dashboard with plain forms: each action happens once and is recorded."""
 
 import html
 import re
@@ -11,7 +11,7 @@ from tests.dashboard.conftest import client_of
 
 
 def wait_for_job(client, page, end="Finished."):
-    """Look at an act on many runs until it is over; return its page."""
+    """Reload the page of a bulk action until the action is over. Return the page."""
     address = page.url.path
     for _ in range(200):
         text = client.get(address).text
@@ -56,10 +56,12 @@ def test_selected_dead_letters_are_discarded_with_a_reason(busy, client):
     assert refused.status_code == 409
     assert "<b>2</b> done" in done
     assert [busy.app.runs.get(run_id).cause for run_id in ids] == ["discarded"] * 2
-    assert client.get("/audit").text.count("test data") == 3, "one for all, and one for each"
+    assert client.get("/audit").text.count("test data") == 3, (
+        "one entry for the group, and one for each run"
+    )
 
 
-def test_nothing_ticked_is_not_everything(busy, client):
+def test_an_action_on_an_empty_selection_is_refused(busy, client):
     query = group_of(client, "charge").partition("?")[2]
 
     for path in (f"/dead/confirm?{query}", f"/dead/act?{query}", "/dead/confirm"):
@@ -70,7 +72,7 @@ def test_nothing_ticked_is_not_everything(busy, client):
     assert len(busy.app.dead.list(task="shop.orders:charge")) == 12
 
 
-def test_a_group_is_what_the_chosen_window_shows(busy, client):
+def test_a_group_contains_only_runs_of_the_chosen_window(busy, client):
     group = busy.app.dead.groups(task="shop.orders:charge")[0]
     for window, answer in (("1h", 200), ("nonsense", 200)):
         address = f"/dead/group?task={group.task}&fingerprint={group.fingerprint}&window={window}"
@@ -84,11 +86,11 @@ def ticket_of(page):
 
 
 def without_ages(page: str) -> str:
-    """Return a page without how long ago something was, which changes while a test runs."""
+    """Return a page without its ages, because they change during a test."""
     return re.sub(r"data-ago>[^<]*<", "data-ago><", page)
 
 
-def test_all_runs_that_a_filter_finds_are_retried_once(busy, client):
+def test_all_runs_that_match_a_filter_are_retried_once(busy, client):
     busy.broken = False
     chosen = {"verb": "retry", "scope": "matching", "q": "task:shop.orders:charge error:bank"}
 
@@ -101,13 +103,13 @@ def test_all_runs_that_a_filter_finds_are_retried_once(busy, client):
     assert "Retry 12 runs?" in asked.text
     assert "failed or interrupted" in asked.text
     assert "<b>12</b> done, <b>0</b> skipped" in done
-    assert without_ages(again) == without_ages(done), "a form that is sent twice is one act"
+    assert without_ages(again) == without_ages(done), "a form that is sent twice starts one action"
     runs = busy.app.runs.list(task="shop.orders:charge", state="succeeded")
     assert {run.record.generation for run in runs} == {2}
     assert len(runs) == 12
 
 
-def test_all_runs_that_a_filter_finds_are_cancelled(busy, client):
+def test_all_runs_that_match_a_filter_are_cancelled(busy, client):
     chosen = {"verb": "cancel", "scope": "matching", "q": "queue:mail"}
 
     asked = client.submit("/dead/confirm", **chosen)
@@ -118,7 +120,7 @@ def test_all_runs_that_a_filter_finds_are_cancelled(busy, client):
     assert busy.app.runs.list(queue="mail", state="queued") == []
 
 
-def test_a_filter_that_is_not_understood_acts_on_nothing(busy, client):
+def test_an_invalid_filter_acts_on_no_run(busy, client):
     wrong = {"q": "colour:red"}, {"q": "state:running"}, {"q": "state:failed", "verb": "discard"}
     for fields in wrong:
         answer = client.submit("/dead/act", **{"verb": "retry", "scope": "matching", **fields})
@@ -127,7 +129,7 @@ def test_a_filter_that_is_not_understood_acts_on_nothing(busy, client):
     assert len(busy.app.dead.list()) == 13
 
 
-def test_many_are_counted_up_to_a_cap(shop, client, monkeypatch):
+def test_the_runs_of_an_action_are_counted_up_to_a_cap(shop, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.application_view.COUNT_CAP", 250)
     monkeypatch.setattr("duly.dashboard.formatting.COUNT_CAP", 250)
     monkeypatch.setattr("duly.dashboard.bulk_actions.COUNT_CAP", 250)
@@ -138,7 +140,7 @@ def test_many_are_counted_up_to_a_cap(shop, client, monkeypatch):
     assert "Cancel 250+ runs?" in asked.text
 
 
-def test_the_same_act_under_way_is_not_begun_twice(busy, client, monkeypatch):
+def test_an_action_in_progress_does_not_start_twice(busy, client, monkeypatch):
     go, bulk = threading.Event(), type(busy.app.bulk)
     advance = bulk.advance
 
@@ -159,7 +161,7 @@ def test_the_same_act_under_way_is_not_begun_twice(busy, client, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
+def test_a_bulk_action_that_raises_is_reported_as_failed(busy, client, monkeypatch):
     def advance(*_args, **_options):
         raise RuntimeError("the disk is gone")
 
@@ -173,7 +175,7 @@ def test_an_act_that_breaks_says_that_it_failed(busy, client, monkeypatch):
     assert "Finished." not in text
 
 
-def test_an_act_whose_runs_take_too_long_to_find_fails(busy, client, monkeypatch):
+def test_a_bulk_action_whose_search_takes_too_long_fails(busy, client, monkeypatch):
     def too_slow(*_given):
         raise ReadTooSlow
 
@@ -185,7 +187,7 @@ def test_an_act_whose_runs_take_too_long_to_find_fails(busy, client, monkeypatch
     assert str(ReadTooSlow()) in html.unescape(text)
 
 
-def test_an_act_waits_for_a_database_that_is_away(busy, client, monkeypatch):
+def test_a_bulk_action_waits_for_an_unavailable_database(busy, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.bulk_executor.BULK_PAUSE_SECONDS", 0.01)
     bulk, tries = type(busy.app.bulk), []
     advance = bulk.advance
@@ -229,11 +231,11 @@ def test_edited_arguments_are_checked_against_the_annotations(busy, client):
 
     assert form.status_code == 422
     assert "order_id: must be int, not str" in form.text
-    assert "five" in form.text, "what was written stays to be mended"
+    assert "five" in form.text, "the edited text stays in the form"
     assert busy.app.runs.get(run.id).state == "failed"
 
 
-def test_arguments_of_which_some_are_redacted_are_not_edited(busy, client):
+def test_partly_redacted_arguments_cannot_be_edited(busy, client):
     run = busy.app.runs.list(task="shop.mail:send_receipt", state="succeeded")[-1]
 
     assert "cannot be edited" in client.get(f"/runs/{run.id}/edit").text
@@ -241,7 +243,7 @@ def test_arguments_of_which_some_are_redacted_are_not_edited(busy, client):
     assert answer.status_code == 422
 
 
-def test_arguments_of_which_some_are_named_like_secrets_are_not_edited(shop, client):
+def test_arguments_with_secret_names_cannot_be_edited(shop, client):
     @shop.app.task(name="shop.login:open", retries=0)
     def open_session(options: dict[str, str]) -> None:
         raise ValueError("no")
@@ -258,7 +260,7 @@ def test_arguments_of_which_some_are_named_like_secrets_are_not_edited(shop, cli
     assert shop.app.runs.get(run.id).record.generation == 1
 
 
-def test_a_run_is_retried_from_a_step_and_keeps_what_came_before(busy, client):
+def test_a_run_that_is_retried_from_a_step_keeps_the_earlier_steps(busy, client):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     busy.broken = False
     assert busy.packed == 1
@@ -267,11 +269,11 @@ def test_a_run_is_retried_from_a_step_and_keeps_what_came_before(busy, client):
     busy.app.worker().drain()
 
     assert busy.app.runs.get(run.id).result(1)["shelf"] == "shelf 7"
-    assert busy.packed == 1, "the step before was not done again"
-    assert "redrive from step gather" in client.get(f"/runs/{run.id}").text
+    assert busy.packed == 1, "the earlier step was not repeated"
+    assert "retry from step gather" in client.get(f"/runs/{run.id}").text
 
 
-def test_a_retry_from_the_first_step_does_all_again(busy, client):
+def test_a_retry_from_the_first_step_repeats_all_steps(busy, client):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     busy.broken = False
 
@@ -283,7 +285,7 @@ def test_a_retry_from_the_first_step_does_all_again(busy, client):
     assert wrong.status_code == 409
 
 
-def test_a_run_that_runs_is_cancelled_by_somebody(shop):
+def test_a_running_run_is_cancelled_by_a_named_actor(shop):
     client = client_of(shop.app, write=True, auth=lambda _request: "ann")
     with shop.app.worker():
         run = shop.nightly.enqueue()
@@ -291,13 +293,13 @@ def test_a_run_that_runs_is_cancelled_by_somebody(shop):
 
         client.submit(f"/runs/{run.id}/cancel")
         page = client.get(f"/runs/{run.id}").text
-        shop.let_go.set()
+        shop.released.set()
 
     assert "cancelling" in page
     assert "by <b>ann</b>" in page
 
 
-def test_queues_and_schedules_obey(busy, client):
+def test_queue_and_schedule_actions_take_effect(busy, client):
     client.submit("/queues/mail/pause")
     client.submit("/schedules/poll-the-bank/resume")
     ran = client.submit("/schedules/nightly-report/run")
@@ -319,7 +321,7 @@ def test_queues_and_schedules_obey(busy, client):
     assert client.submit("/queues/mail/explode").status_code == 404
 
 
-def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
+def test_a_limited_queue_shows_the_used_part_of_its_limit(busy, client):
     client.submit("/queues/mail/limit", limit="4")
     limited = client.get("/queues").text
     wrong = [client.submit("/queues/mail/limit", limit=text) for text in ("0", "-1", "many")]
@@ -337,11 +339,11 @@ def test_a_queue_is_limited_and_shows_how_much_of_that_is_in_use(busy, client):
 @pytest.mark.parametrize(
     ("error", "said", "unsaid"),
     [
-        (StoreUnavailable("what became of it is not known yet"), "look before you", "Reload"),
-        (ReadTooSlow(), "Reload to try again.", "look before you"),
+        (StoreUnavailable("what became of it is not known yet"), "check before you", "Reload"),
+        (ReadTooSlow(), "Reload to try again.", "check before you"),
     ],
 )
-def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(
+def test_an_error_page_does_not_suggest_repeating_an_action_that_may_have_succeeded(
     busy, client, monkeypatch, error, said, unsaid
 ):
     def run_now(name, *, actor, reason):
@@ -356,7 +358,7 @@ def test_nobody_is_told_to_repeat_an_act_that_may_have_been_done(
     assert unsaid not in page.text
 
 
-def test_a_run_whose_key_a_live_run_has_is_not_retried(busy, client):
+def test_a_run_whose_key_belongs_to_a_live_run_is_not_retried(busy, client):
     busy.app.worker().drain()
     keyed = busy.charge.using(key="k", unique="active")
     first = keyed.enqueue(1)

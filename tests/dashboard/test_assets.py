@@ -1,4 +1,4 @@
-"""Scripts and styles are compressed, and asked for once per version."""
+"""Scripts and styles are compressed, and browsers load each version once."""
 
 import re
 
@@ -13,19 +13,19 @@ def addresses(shop, client) -> list[str]:
     return ASSET.findall(client.get("/").text)
 
 
-def test_an_asset_is_cached_for_good_under_the_address_that_a_page_has(client, addresses):
+def test_an_asset_is_cached_permanently_under_the_address_on_a_page(client, addresses):
     assert len(addresses) >= 9
     for address in addresses:
         answer = client.get(address)
 
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
-        assert "set-cookie" not in answer.headers, "one cache may serve all visitors"
+        assert "set-cookie" not in answer.headers, "one cache may serve all viewers"
         assert answer.headers["vary"] == "Accept-Encoding"
 
 
 @pytest.mark.parametrize("query", ["", "?v=0123456789ab", "?v="])
-def test_an_asset_of_another_version_is_not_kept(shop, client, query):
+def test_an_asset_of_another_version_is_not_cached(shop, client, query):
     answer = client.get(f"/static/dashboard.css{query}")
     again = client.get(
         f"/static/dashboard.css{query}", headers={"If-None-Match": answer.headers["etag"]}
@@ -36,7 +36,7 @@ def test_an_asset_of_another_version_is_not_kept(shop, client, query):
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_an_asset_is_compressed_for_those_who_can_read_that(shop, client, addresses):
+def test_an_asset_is_compressed_for_clients_that_accept_compression(shop, client, addresses):
     for address in addresses:
         plain = client.get(address, headers={"Accept-Encoding": "identity"})
         small = client.get(address, headers={"Accept-Encoding": "br, gzip"})
@@ -54,12 +54,12 @@ def test_an_asset_is_compressed_for_those_who_can_read_that(shop, client, addres
 @pytest.mark.parametrize(
     "path", ["/static/nothing.css", "/static/", "/static/../guarding.py", "/static/vendor"]
 )
-def test_nothing_but_assets_is_served_among_them(shop, client, path):
+def test_a_path_that_names_no_asset_is_not_served(shop, client, path):
     assert client.get(path).status_code == 404
 
 
-def test_a_page_is_compressed_only_if_no_other_site_asked_for_it(shop, client):
-    # Whoever chooses a part of a page and sees its size can guess the rest of it.
+def test_a_page_is_not_compressed_for_a_request_from_another_site(shop, client):
+    # An attacker who controls part of a page and sees its size can guess the rest of the page.
     sizes = {}
     for site in ("same-origin", "none", "same-site", "cross-site", None):
         headers = {"Accept-Encoding": "gzip"} | ({"Sec-Fetch-Site": site} if site else {})

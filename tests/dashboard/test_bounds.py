@@ -1,4 +1,4 @@
-"""What one viewer may ask of a dashboard: long filters, large pages, slow bodies, hostile text."""
+"""Limits on one viewer's requests: long filters, large pages, slow bodies, hostile text."""
 
 import asyncio
 import html
@@ -18,7 +18,7 @@ from duly.observe.metrics import exposition
 from tests.dashboard.test_waterfall import RUN, step
 
 ON_ONE = pytest.mark.stores("sqlite")
-"""What is about the request, not about where the runs are."""
+"""Marks tests of the request itself, which do not depend on the store."""
 
 LONG = "error:" + "x" * FILTER_CHARACTERS
 MANY = " ".join(f"args.a{number}:1" for number in range(FILTER_TERMS + 1))
@@ -52,7 +52,7 @@ def test_the_arguments_of_a_run_are_decoded_once_for_all_terms(monkeypatch):
     assert len(decoded) == 1
 
 
-def test_a_search_answers_with_what_it_found_when_its_time_is_over(shop, client, monkeypatch):
+def test_a_search_returns_partial_results_when_its_time_is_over(shop, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.application_view.SEARCH_SECONDS", -1)
     wanted = shop.charge.enqueue(42)
     for number in range(2):
@@ -65,7 +65,7 @@ def test_a_search_answers_with_what_it_found_when_its_time_is_over(shop, client,
         found += [run["id"] for run in page["runs"]]
 
     assert found == [wanted.id]
-    assert looked == 4, "one run at a time, and then none"
+    assert looked == 4, "one run per page, and an empty last page"
 
 
 def test_a_search_stops_when_the_time_of_its_page_is_over(shop, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_search_stops_when_the_time_of_its_page_is_over(shop, monkeypatch):
 @ON_ONE
 @pytest.mark.parametrize("limit", ["000000200999", "0200", "201", "9" * 5_000, "٢", "+5", " 5"])
 @pytest.mark.parametrize("name", ["runs", "dead", "schedules"])
-def test_a_limit_is_a_number_within_the_bound(client, name, limit):
+def test_a_limit_that_is_no_number_within_the_bound_is_refused(client, name, limit):
     answer = client.get(f"/api/{name}", params={"limit": limit})
 
     assert answer.status_code == 422
@@ -91,7 +91,7 @@ def test_a_limit_is_a_number_within_the_bound(client, name, limit):
 
 
 def post_in_pieces(pages, receive):
-    """Send a form to a page, of which `receive` gives the parts."""
+    """Send a form to a page. `receive` returns the parts of the form."""
     sent = []
 
     async def send(message):
@@ -115,7 +115,7 @@ def post_in_pieces(pages, receive):
 
 
 @ON_ONE
-def test_a_body_in_tiny_pieces_takes_no_longer_than_it_is_long(shop):
+def test_a_body_in_tiny_pieces_is_read_in_linear_time(shop):
     left = [HTTP_BODY_BYTES]
 
     async def receive():
@@ -125,12 +125,12 @@ def test_a_body_in_tiny_pieces_takes_no_longer_than_it_is_long(shop):
     began = monotonic()
     status = post_in_pieces(dashboard(shop.app, auth=lambda _: "ann", write=True), receive)
 
-    assert status == 403, "it has no token"
+    assert status == 403, "the form has no token"
     assert monotonic() - began < 20
 
 
 @ON_ONE
-def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
+def test_a_body_that_does_not_end_is_abandoned(shop, monkeypatch):
     monkeypatch.setattr("duly.dashboard.request_body.HTTP_FORM_SECONDS", 0.05)
 
     async def receive():
@@ -141,7 +141,7 @@ def test_a_body_that_does_not_end_is_given_up(shop, monkeypatch):
 
 
 @ON_ONE
-def test_metrics_of_many_tasks_take_time_in_proportion(shop, monkeypatch):
+def test_the_time_for_metrics_grows_in_proportion_to_the_tasks(shop, monkeypatch):
     def seconds_for(tasks):
         rows = [
             FinishedRunsByTask(
@@ -160,7 +160,7 @@ def test_metrics_of_many_tasks_take_time_in_proportion(shop, monkeypatch):
     assert seconds_for(3_200) < 5 * 16 * few
 
 
-def test_the_bars_of_many_attempts_and_steps_take_time_in_proportion():
+def test_the_time_for_bars_grows_in_proportion_to_the_attempts_and_steps():
     most = 10_000
     attempts = [
         AttemptRecord("run", at, 1, 1, "suspended", "w", at, at + 1, None, None)
@@ -237,7 +237,7 @@ def test_the_link_of_a_tag_finds_the_runs_with_that_tag_and_retries_no_others(
             r'name="scope" value="matching"><input type="hidden" name="q" value="([^"]*)"', listed
         )[1]
     )
-    # What browsers make of line ends in a form.
+    # Browsers send line ends of a form as CRLF.
     sent = re.sub(r"\r\n|\r|\n", "\r\n", kept)
     asked = client.submit("/dead/confirm", verb="retry", scope="matching", q=sent)
 
@@ -257,7 +257,7 @@ def test_the_link_of_a_tag_finds_the_runs_with_that_tag_and_retries_no_others(
         "00000000-0000-0000-0000-000000000000 id:00000000-0000-0000-0000-000000000001",
     ],
 )
-def test_a_term_that_is_given_twice_is_not_understood(text):
+def test_a_term_that_is_given_twice_is_refused(text):
     search = search_query.read(text, 0)
 
     assert len(search.hints) == 1
@@ -265,7 +265,7 @@ def test_a_term_that_is_given_twice_is_not_understood(text):
 
 
 @pytest.mark.parametrize("text", ['tag:"a=b', 'task:"x', '"', r'error:"C:\path"', r'tag:"a\=b"'])
-def test_a_value_in_quotes_that_cannot_be_read_is_not_understood(text):
+def test_a_quoted_value_that_cannot_be_parsed_is_refused(text):
     assert search_query.read(text, 0).hints
 
 

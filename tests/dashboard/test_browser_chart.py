@@ -11,11 +11,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 INK = "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
 DRAWN = f"canvas => ({INK})(canvas).reduce((sum, part) => (sum * 31 + part) % 1000003, 7)"
-"""A number that tells one drawing from another."""
+"""A checksum of the drawing."""
 
 
 def drag(page, begin, end):
-    """Draw the pointer over a part of the chart, given as shares of its width."""
+    """Drag the pointer over a part of the chart, given as fractions of its width."""
     box = page.locator(".u-over").bounding_box()
     page.mouse.move(box["x"] + begin * box["width"], box["y"] + 60)
     page.mouse.down()
@@ -23,7 +23,7 @@ def drag(page, begin, end):
     page.mouse.up()
 
 
-def test_a_chart_tells_values_and_can_be_zoomed_thinned_out_and_read_as_a_table(
+def test_a_chart_shows_values_and_can_be_zoomed_filtered_and_read_as_a_table(
     busy, address, browser
 ):
     @busy.app.task(name="shop.orders:flaky", retries=Retry(2, base=0.01, jitter=False))
@@ -66,11 +66,11 @@ def test_a_chart_tells_values_and_can_be_zoomed_thinned_out_and_read_as_a_table(
         page.wait_for_function(
             f"light => ({DRAWN})(document.querySelector('canvas')) !== light", arg=light
         )
-        assert visit.wrong == [], "no policy was broken by it"
+        assert visit.wrong == [], "the chart violates no content security policy"
         assert visit.elsewhere == []
 
 
-def test_a_chart_follows_what_happens_and_stays_zoomed(busy, address, browser):
+def test_a_chart_shows_new_runs_and_stays_zoomed(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go("/?window=1h")
         visit.stay()
@@ -88,8 +88,8 @@ def test_a_chart_follows_what_happens_and_stays_zoomed(busy, address, browser):
         assert visit.wrong == []
 
 
-@pytest.mark.stores("sqlite")  # Of what draws it, no database knows.
-def test_without_scripts_a_chart_is_what_the_server_drew(busy, serve, browser):
+@pytest.mark.stores("sqlite")  # The drawing does not depend on the database.
+def test_without_scripts_the_page_shows_the_chart_of_the_server(busy, serve, browser):
     with Visit(browser, serve(opened(busy.app)), java_script_enabled=False) as visit:
         page = visit.go("/")
 

@@ -1,4 +1,4 @@
-"""Dead letters in a real browser: many runs at once, each of them once."""
+"""Dead letters in a real browser: bulk actions affect each run once."""
 
 import pytest
 
@@ -29,10 +29,10 @@ def test_many_failures_of_one_bug_are_one_group_and_retried_once(shop, serve, br
         visit.go("/dead").get_by_text("No dead letters.").wait_for()
         assert visit.wrong == []
     shop.app.worker().drain()
-    assert shop.charged == dict.fromkeys(range(500), 1), "a second click starts nothing"
+    assert shop.charged == dict.fromkeys(range(500), 1), "a second click starts no second action"
 
 
-def test_all_that_a_filter_finds_are_retried_once(busy, address, browser):
+def test_all_dead_letters_that_match_a_filter_are_retried_once(busy, address, browser):
     busy.broken = False
     with Visit(browser, address) as visit:
         page = visit.go("/runs?q=task:shop.orders:charge")
@@ -45,10 +45,10 @@ def test_all_that_a_filter_finds_are_retried_once(busy, address, browser):
     busy.app.worker().drain()
     assert busy.charged == dict.fromkeys(range(12), 1)
     (fulfil,) = busy.app.runs.list(task="shop.orders:fulfil")
-    assert fulfil.state == "failed", "what the filter does not find is left alone"
+    assert fulfil.state == "failed", "other runs are unchanged"
 
 
-def test_discarding_asks_for_a_reason_that_is_kept(busy, address, browser):
+def test_discarding_requires_a_reason_and_records_it(busy, address, browser):
     group = busy.app.dead.list(task="shop.orders:charge")
     with Visit(browser, address) as visit:
         page = visit.go("/dead")
@@ -57,7 +57,9 @@ def test_discarding_asks_for_a_reason_that_is_kept(busy, address, browser):
         visit.press("Discard all")
         page.get_by_role("button", name="Discard 1").click()
         reason = page.get_by_label("Why")
-        assert reason.evaluate("box => box.validity.valueMissing"), "nothing is sent without"
+        assert reason.evaluate("box => box.validity.valueMissing"), (
+            "the form is not sent without a reason"
+        )
         reason.fill("a test order")
         visit.press("Discard 1")
         page.get_by_text("1 done").wait_for()
@@ -72,7 +74,7 @@ def test_discarding_asks_for_a_reason_that_is_kept(busy, address, browser):
         page.get_by_text("2 done").wait_for()
 
         acts = visit.go("/audit").get_by_role("row").filter(has_text="discard").all_inner_texts()
-        assert len(acts) == 2, "one for the act, and one for its run"
+        assert len(acts) == 2, "one entry for the bulk action, and one for its run"
         assert all("a test order" in act and "anonymous" in act for act in acts)
         assert visit.wrong == []
     states = [busy.app.runs.get(run.id).state for run in group]

@@ -1,4 +1,4 @@
-"""The dashboard among the pages of a Django project, in a real browser, for its staff alone."""
+"""The dashboard in a Django project, in a real browser, for staff only."""
 
 from contextlib import closing
 
@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.untouched,
     pytest.mark.timeout(300),
-    pytest.mark.stores("sqlite-wal"),  # Where pages are served is nothing to a store.
+    pytest.mark.stores("sqlite-wal"),  # The server of the pages does not depend on the store.
 ]
 
 PASSWORD = "Vz3kQ9mX-7bRtY2w"  # noqa: S105 - of these tests alone
@@ -40,7 +40,7 @@ def sign_in(visit: Visit, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_staff_sign_in_and_act_and_others_are_refused(kind, store_url, browser, tmp_path):
+def test_staff_can_sign_in_and_act_and_other_users_are_refused(kind, store_url, browser, tmp_path):
     shop = Shop(store_url, tmp_path / "shop.log")
     shop.manage("migrate", "--verbosity", "0")
     session = shop.manage("shell", "--command", USERS).splitlines()[-1]
@@ -56,13 +56,13 @@ def test_staff_sign_in_and_act_and_others_are_refused(kind, store_url, browser, 
             sign_in(visit, "bob")
             assert "for a staff account" in visit.page.inner_text("body")
             sign_in(visit, "ada")
-            visit.wrong.clear()  # Nobody serves the style of Django's admin here.
+            visit.wrong.clear()  # This project does not serve the stylesheet of the admin.
             assert visit.page.url == f"{address}/duly/"
             visit.page.get_by_role("heading", name="Overview").wait_for()
             page = visit.go("/duly/runs")
             shop.manage("place_orders", "1")
             (run,) = seen.runs.list()
-            page.wait_for_selector(f"#r{run.id}")  # By the stream of the page.
+            page.wait_for_selector(f"#r{run.id}")  # The live stream of the page brings this change.
             page = visit.go(f"/duly/runs/{run.id}")
             visit.confirm("Cancel", "Cancel the run")
             assert (run.refresh().state, visit.wrong) == ("cancelled", [])

@@ -1,4 +1,4 @@
-"""What waits for a person, in a real browser: the overview does not call that well."""
+"""Runs that need a person, in a real browser: the overview reports them as a problem."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def age_history(store_url, days):
-    """Let all that ended have ended long ago; the charts of the last day do not show it."""
+    """Backdate all finished runs. The charts of the last day do not show them."""
     passed = days * 86_400
     back = f"{passed}000000" if store_url.startswith("sqlite") else f"interval '{passed} s'"
     with opened_tables(store_url) as tables:
@@ -34,9 +34,7 @@ def health_of(visit):
     return visit.page.get_by_role("region", name="Health")
 
 
-def test_old_dead_letters_are_not_well_and_are_counted_on_every_page(
-    shop, store_url, serve, browser
-):
+def test_old_dead_letters_are_reported_and_counted_on_every_page(shop, store_url, serve, browser):
     shop.app.enqueue_many(shop.charge.call(number) for number in range(20))
     shop.app.worker().drain()
     age_history(store_url, days=20)
@@ -81,7 +79,7 @@ def test_an_interrupted_run_needs_a_person(shop, serve, browser):
             lambda: shop.app.dead.list(state="interrupted"), seconds=20, what="it is interrupted"
         )
         page = visit.go("/")
-        health_of(visit).get_by_text("Something needs you.").wait_for()
+        health_of(visit).get_by_text("Action needed.").wait_for()
         health_of(visit).get_by_role("link", name="1 run was interrupted").click()
         page.get_by_text("pay", exact=True).wait_for()
         assert len(visit.runs()) == 1
@@ -94,7 +92,7 @@ def test_a_task_that_no_worker_knows_is_named_by_every_monitor(shop, serve, brow
     with shop.app.worker(), Visit(browser, serve(opened(shop.app))) as visit:
         shop.app.store.apply([Tick(TICK_BATCH)])
         page = visit.go("/")
-        health_of(visit).get_by_text("Something needs you.").wait_for()
+        health_of(visit).get_by_text("Action needed.").wait_for()
         reason = health_of(visit).get_by_role("link", name="1 run of shop.old:gone waits in queue")
         reason.click()
         page.get_by_text("gone", exact=True).wait_for()
@@ -133,7 +131,9 @@ def test_no_surface_counts_a_worker_that_was_killed(shop, store_url, serve, brow
         page = visit.go("/workers")
         card = page.get_by_role("region").filter(has_text=f"pid {worker.pid}")
         card.get_by_text("silent").wait_for()
-        assert metric(shop, "duly_workers") == {("all",): 0}, "not absent, so that alerts fire"
+        assert metric(shop, "duly_workers") == {("all",): 0}, (
+            "the series exists, because alerts need it"
+        )
         assert visit.wrong == []
 
 

@@ -37,7 +37,7 @@ CHANGING = """() => [...document.querySelectorAll("*")].filter((element) => {
 }).length"""
 
 
-def test_keys_lead_choose_and_open(busy, address, browser):
+def test_keys_navigate_select_and_open(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go("/")
         for key, path in PLACES.items():
@@ -60,12 +60,12 @@ def test_keys_lead_choose_and_open(busy, address, browser):
         page.get_by_role("heading", level=1).click()
         new = busy.nothing.enqueue(1)
         page.wait_for_selector(f"#r{new.id}")
-        page.keyboard.press("Enter")  # The row is still the one that was chosen.
+        page.keyboard.press("Enter")  # The selected row has not changed.
         page.wait_for_url(f"**/runs/{chosen}")
         assert visit.wrong == []
 
 
-def test_help_keeps_the_focus_and_gives_it_back(busy, address, browser):
+def test_the_help_dialog_keeps_the_focus_and_returns_it(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go("/runs")
         visit.stay()
@@ -89,7 +89,7 @@ def test_help_keeps_the_focus_and_gives_it_back(busy, address, browser):
         assert visit.wrong == []
 
 
-def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browser):
+def test_a_theme_persists_and_applies_before_anything_is_drawn(busy, serve, browser):
     address = serve(opened(busy.app))
     closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     with Visit(browser, address, color_scheme="light") as visit:
@@ -99,7 +99,7 @@ def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browse
         light = page.evaluate(PAPER)
         page.emulate_media(color_scheme="dark")
         dark = page.evaluate(PAPER)
-        assert dark != light, "as the system has it"
+        assert dark != light, "the theme of the system"
         for theme in ("light", "dark"):
             page.keyboard.press("t")
             assert page.evaluate(THEME) == theme
@@ -118,10 +118,10 @@ def test_a_theme_stays_and_is_there_before_anything_is_drawn(busy, serve, browse
         assert visit.page.url.endswith("/login")
 
 
-def test_nothing_moves_for_those_who_want_no_motion(shop, serve, browser):
+def test_nothing_moves_when_the_browser_asks_for_reduced_motion(shop, serve, browser):
     address = serve(opened(shop.app))
     with shop.app.worker(), ExitStack() as last:
-        last.callback(shop.let_go.set)
+        last.callback(shop.released.set)
         run = shop.nightly.enqueue()
         assert shop.started.wait(30)
         with Visit(browser, address, reduced_motion="reduce") as visit:

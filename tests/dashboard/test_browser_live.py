@@ -1,4 +1,4 @@
-"""Pages that keep themselves up to date in a real browser, and what they leave alone meanwhile."""
+"""Live pages in a real browser: they update without disturbing their viewer."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 SOON_MILLISECONDS = 2_000
 TRIES = 6
-"""How often something that others on the machine can slow down is measured; the best counts."""
+"""Repetitions of a measurement that other load can slow down. The best result counts."""
 NOTE_ARRIVALS = """() => {
     window.arrivals = {};
     const note = () => document.querySelectorAll("main tbody tr").forEach((row) => {
@@ -36,16 +36,16 @@ HIDE = """hidden => {
 
 
 class Streamed:
-    """An application, with what it streams."""
+    """An application, with a count of its open streams."""
 
     def __init__(self, pages):
         self.pages = pages
         self.open = 0
         self.sent = 0
-        """How often something was sent."""
+        """The number of messages sent."""
 
     def wait_for(self, *, streams):
-        """Wait until so many streams are open."""
+        """Wait until this number of streams is open."""
         wait_until(lambda: self.open == streams, seconds=15, what=f"{streams} streams are open")
 
     async def __call__(self, scope, receive, send):
@@ -63,7 +63,7 @@ class Streamed:
 
 
 @pytest.mark.timing
-def test_a_new_run_is_listed_soon_and_without_a_reload(busy, address, browser):
+def test_a_new_run_appears_in_the_list_without_a_reload(busy, address, browser):
     took = []
     with Visit(browser, address) as visit:
         page = visit.go("/runs")
@@ -80,7 +80,7 @@ def test_a_new_run_is_listed_soon_and_without_a_reload(busy, address, browser):
         assert visit.wrong == []
 
 
-def test_what_people_are_at_stays_while_a_list_changes(busy, address, browser):
+def test_the_focus_selection_and_scroll_position_stay_while_a_list_changes(busy, address, browser):
     with Visit(browser, address, viewport={"width": 1200, "height": 500}) as visit:
         page = visit.go("/runs")
         visit.stay()
@@ -106,7 +106,7 @@ def test_what_people_are_at_stays_while_a_list_changes(busy, address, browser):
         assert visit.wrong == []
 
 
-def test_open_menus_and_what_is_typed_stay(busy, serve, browser):
+def test_open_menus_and_typed_text_stay(busy, serve, browser):
     schedules = busy.app.schedules
     pages = Streamed(opened(busy.app, write=True))
     with Visit(browser, serve(pages)) as visit:
@@ -131,22 +131,22 @@ def test_open_menus_and_what_is_typed_stay(busy, serve, browser):
         assert visit.wrong == []
 
 
-def test_what_was_chosen_stays_when_people_look_elsewhere(busy, address, browser):
+def test_a_chosen_option_stays_when_the_focus_moves(busy, address, browser):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     with Visit(browser, address) as visit:
         page = visit.go(f"/runs/{run.id}")
-        step = page.get_by_label("From which step")
+        step = page.get_by_label("Start from step")
         step.select_option("gather")
         page.get_by_role("heading", level=1).click()
         for words in ("nothing to see", "nothing at all"):
             busy.app.store.apply([RecordAuditEntry("bob", "look", run.id, words)])
-            visit.section("What people did").get_by_text(words).wait_for()
+            visit.section("Operator actions").get_by_text(words).wait_for()
 
             assert step.input_value() == "gather"
         assert visit.wrong == []
 
 
-def test_a_hidden_page_rests_and_a_paused_one_too(busy, serve, browser):
+def test_a_hidden_or_paused_page_holds_no_stream(busy, serve, browser):
     pages = Streamed(opened(busy.app))
     with Visit(browser, serve(pages)) as visit:
         page = visit.go("/runs")
@@ -167,7 +167,7 @@ def test_a_hidden_page_rests_and_a_paused_one_too(busy, serve, browser):
         assert visit.wrong == []
 
 
-def test_a_page_whose_server_is_gone_says_so_and_comes_back(busy, serve, browser):
+def test_a_page_shows_that_its_server_is_gone_and_recovers(busy, serve, browser):
     pages = opened(busy.app)
     address = serve(pages)
     with Visit(browser, address) as visit:
@@ -176,7 +176,7 @@ def test_a_page_whose_server_is_gone_says_so_and_comes_back(busy, serve, browser
         before = visit.runs()
         serve.stop(address)
         page.get_by_role("status").get_by_text("Reconnecting").wait_for()
-        assert visit.runs() == before, "what was shown stays"
+        assert visit.runs() == before, "the last page stays"
 
         serve(pages, port=int(address.rpartition(":")[2]))
         new = busy.nothing.enqueue(1)
@@ -185,7 +185,7 @@ def test_a_page_whose_server_is_gone_says_so_and_comes_back(busy, serve, browser
         assert visit.has_stayed
 
 
-def test_what_was_done_is_counted_at_once_and_never_reads_as_nothing(shop, serve, browser):
+def test_a_finished_run_is_counted_at_once_and_no_figure_shows_zero(shop, serve, browser):
     shop.pack.enqueue("lamp")
     shop.app.worker().drain()
     with Visit(browser, serve(opened(shop.app))) as visit:

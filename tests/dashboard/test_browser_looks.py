@@ -1,4 +1,4 @@
-"""Every screen in a real browser: for people who see little, on a phone, and over a slow line."""
+"""Every screen in a real browser: accessible, on a phone, and over a slow connection."""
 
 import gzip
 import json
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
 PART = "{exclude: [['tbody tr:nth-child(n+5)']]}"
-"""Rows are alike, and looking at all of them takes most of the time."""
+"""Rows are alike, and checking all rows would take most of the time."""
 CHECKS = {
     "light": f"axe.run({PART}, {{resultTypes: ['violations']}})",
     "dark": f"axe.run({PART}, {{resultTypes: ['violations'], runOnly: ['color-contrast']}})",
 }
-"""By themes, which differ in nothing but colours."""
+"""By theme. The themes differ only in their colours."""
 WIDTHS = (720, 360)
-"""What is left of 1440 at a zoom of 200 %, and a phone."""
+"""A width of 1440 at a zoom of 200 %, and a phone."""
 USE_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
 ACROSS = "() => document.documentElement.scrollWidth"
 NAMELESS = """() => [...document.querySelectorAll(".badge")]
@@ -33,7 +33,7 @@ NAMELESS = """() => [...document.querySelectorAll(".badge")]
 
 
 def screens(visit, shop, empty, closed):
-    """Open all there are, one after the other."""
+    """Open all screens, one after the other."""
     (run,) = shop.app.runs.list(task="shop.orders:fulfil")
     group = shop.app.runs.get(run.id).record
     place = f"/dead/group?task={group.task}&fingerprint={group.fingerprint}"
@@ -60,7 +60,7 @@ def screens(visit, shop, empty, closed):
     shop.app.queues.resume("reports")
     shop.app.worker().drain()
     visit.go(schedule)
-    visit.section("What became of the last").get_by_text("succeeded").wait_for()
+    visit.section("Last firings").get_by_text("succeeded").wait_for()
     yield "a schedule whose run has succeeded"
     for path in PAGES:
         page.goto(empty + path)
@@ -72,13 +72,15 @@ def screens(visit, shop, empty, closed):
     yield "a wrong token"
 
 
-def test_every_screen_can_be_read_and_fits(busy, address, serve, browser, store_kind, tmp_path):
+def test_every_screen_is_accessible_and_fits_the_viewport(
+    busy, address, serve, browser, store_kind, tmp_path
+):
     nothing = Shop(f"sqlite:///{tmp_path / 'nothing.db'}")
     empty = serve(opened(nothing.app))
     closed = serve(dashboard(busy.app, auth=TokenAuth(TOKEN)))
     theme = "light" if store_kind.startswith("sqlite") else "dark"
     found = []
-    # Scripts of the check are not ours to allow; the policy is tested in every other visit.
+    # The policy would block the scripts of this check. All other visits test the policy.
     with Visit(browser, address, bypass_csp=True) as visit:
         page = visit.page
         for screen in screens(visit, busy, empty, closed):
@@ -100,7 +102,7 @@ def test_every_screen_can_be_read_and_fits(busy, address, serve, browser, store_
     assert found == []
 
 
-def test_a_click_sends_no_script_or_style_again(busy, address, browser):
+def test_a_click_loads_no_script_or_style_again(busy, address, browser):
     with Visit(browser, address) as visit:
         sent = Counter()
         line = visit.context.new_cdp_session(visit.page)
@@ -130,7 +132,7 @@ def named(event):
 
 
 def sized(event, urls):
-    """Return how many bytes came over the line, by address; what was cached has none."""
+    """Return the transferred bytes by address. A cached file has none."""
     size = round(event["encodedDataLength"])
     return {urls[event["requestId"]]: size} if size else {}
 
@@ -141,11 +143,11 @@ DRAWN = """() => new Promise((told) => new PerformanceObserver((list) => {
     told(list.getEntriesByName("first-contentful-paint")[0].startTime);
 }).observe({type: "paint", buffered: true}))"""
 TRIES = 6
-"""How often something that others on the machine can slow down is measured; the best counts."""
+"""Repetitions of a measurement that other load can slow down. The best result counts."""
 
 
 @pytest.mark.timing
-def test_the_first_page_is_small_and_soon_there_over_a_slow_line(busy, address, browser):
+def test_the_first_page_is_small_and_loads_quickly_over_a_slow_connection(busy, address, browser):
     bodies = {}
     took = []
     with Visit(browser, address) as visit:

@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 PREFIX = "/ops/duly"
 NOTHING = re.compile(r"\b(no|nobody|nothing)\b.*\.", re.IGNORECASE)
 VARIABLE = re.compile(r'<time[^>]*>[^<]*</time>|value="[0-9a-f]{32,}"')
-"""What differs from look to look."""
+"""The parts of a page that differ between two requests."""
 
 
 @pytest.fixture
 def plain(busy, serve, browser):
-    """Look at the dashboard without scripts, signed in."""
+    """Visit the dashboard without scripts, signed in."""
     auth = TokenAuth(TOKEN, name="ann")
     with Visit(
         browser, serve(dashboard(busy.app, write=True, auth=auth)), java_script_enabled=False
@@ -38,9 +38,9 @@ def plain(busy, serve, browser):
 
 
 def wait_for_end(page):
-    """Look again at an act on many runs until it is over."""
+    """Reload the page of a bulk action until the action is over."""
     for _ in range(200):
-        with suppress(Interrupted):  # Its navigation may still be under way.
+        with suppress(Interrupted):  # The navigation may still be in progress.
             page.reload()
         if "Finished." in page.get_by_role("main").inner_text():
             return page.get_by_role("main").inner_text()
@@ -64,7 +64,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     plain.confirm("Cancel", "Cancel the run")
     assert "cancelled" in page.locator("#run-state").inner_text()
     plain.go(f"/runs/{steps.id}")
-    page.get_by_label("From which step").select_option("gather")
+    page.get_by_label("Start from step").select_option("gather")
     plain.confirm("Retry", "Retry the run")
     plain.go(f"/runs/{edited.id}")
     page.get_by_role("link", name="Edit and retry").click()
@@ -85,7 +85,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     assert "9 done" in wait_for_end(page)
     busy.app.worker().drain()
     told = plain.go("/audit").get_by_role("main").inner_text()
-    for word in ("ann", "cancel", "redrive", "discard", "a test order", "another one"):
+    for word in ("ann", "cancel", "retry", "discard", "a test order", "another one"):
         assert word in told
     assert busy.app.runs.get(edited.id).result(1) == 7
     assert busy.app.runs.get(steps.id).state == "succeeded"
@@ -93,7 +93,7 @@ def test_without_scripts_runs_are_found_retried_edited_cancelled_and_discarded(b
     assert plain.wrong == []
 
 
-def test_without_scripts_queues_and_schedules_obey(busy, plain):
+def test_without_scripts_queue_and_schedule_actions_take_effect(busy, plain):
     page = plain.go("/queues")
     plain.confirm("Pause queue mail", "Pause the queue", reason="the relay is down")
     assert "paused" in page.get_by_role("row").filter(has_text="mail").inner_text()
@@ -111,7 +111,7 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     page.get_by_text("Backfill", exact=True).click()
     page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
     page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
-    plain.confirm("Run what was missed", "Run what was missed")
+    plain.confirm("Run missed instants", "Run missed instants")
     assert len(plain.runs()) >= 3
     plain.confirm("Run now", "Run it now")
     assert "/runs/" in page.url
@@ -123,18 +123,18 @@ def test_without_scripts_queues_and_schedules_obey(busy, plain):
     assert page.goto(f"{plain.address}/runs").url.endswith("/login")
 
 
-def test_pages_without_anything_say_what_to_do_next(shop, serve, browser):
+def test_empty_pages_in_a_browser_explain_the_next_step(shop, serve, browser):
     with Visit(browser, serve(opened(shop.app))) as visit:
         for path in PAGES:
             main = visit.go(path).get_by_role("main")
-            if path != "/tasks":  # Which lists those that the application has.
+            if path != "/tasks":  # This page lists the tasks of the application.
                 assert NOTHING.search(main.inner_text()), path
             if path != "/audit":
                 assert main.locator("code, pre, a").count(), path
         for path in ("/runs/nothing", "/schedules/none", "/bulk/x", "/nowhere", "/runs?q=key:x"):
             page = visit.go(path)
             words = page.get_by_role("main").inner_text()
-            assert re.search(r"(There is no|No run fits|done by another)[^.]*\.", words), path
+            assert re.search(r"(There is no|No matching run|done by another)[^.]*\.", words), path
             assert page.get_by_role("navigation", name="Pages").is_visible()
         assert visit.wrong == []
 
@@ -147,7 +147,7 @@ def test_pages_without_anything_say_what_to_do_next(shop, serve, browser):
     ],
     ids=["database", "unknown"],
 )
-def test_what_goes_wrong_is_told_in_words(shop, serve, browser, monkeypatch, error, words):
+def test_an_error_page_explains_the_error(shop, serve, browser, monkeypatch, error, words):
     def fail():
         raise error
 
@@ -160,7 +160,7 @@ def test_what_goes_wrong_is_told_in_words(shop, serve, browser, monkeypatch, err
 
 
 def behind_proxy(pages):
-    """Serve below a prefix that the server is told of, as behind a proxy."""
+    """Serve below a prefix that the server knows, as with a proxy."""
 
     async def told(scope, receive, send):
         await pages(scope | {"root_path": PREFIX}, receive, send)
@@ -169,21 +169,21 @@ def behind_proxy(pages):
 
 
 def in_fastapi(pages):
-    """Mount in an application of FastAPI."""
+    """Mount in a FastAPI application."""
     api = FastAPI()
     api.mount(PREFIX, pages)
     return api
 
 
 def in_flask(pages):
-    """Mount in an application of Flask."""
+    """Mount in a Flask application."""
     flask = Flask("shop")
     flask.wsgi_app = DispatcherMiddleware(flask.wsgi_app, {PREFIX: ASGIMiddleware(pages)})
     return WSGIMiddleware(flask)
 
 
 @pytest.mark.parametrize("mount", [behind_proxy, in_fastapi])
-def test_pages_live_and_act_below_a_prefix(busy, serve, browser, mount):
+def test_pages_update_and_act_below_a_prefix(busy, serve, browser, mount):
     address = serve(mount(opened(busy.app, write=True))) + PREFIX
     with Visit(browser, address) as visit:
         page = visit.go("/")
@@ -205,7 +205,7 @@ def test_pages_are_the_same_wherever_they_are_mounted(busy, serve, browser):
     pages = dashboard(busy.app, write=True, auth=lambda _request: "ann")
     shown = set()
     for mount in (behind_proxy, in_fastapi, in_flask):
-        # Without scripts, which would keep a stream open in a thread of the WSGI server.
+        # Scripts would keep a stream open in a thread of the WSGI server.
         with Visit(browser, serve(mount(pages)) + PREFIX, java_script_enabled=False) as visit:
             found = [visit.go(path).content() for path in ("/dead", f"/runs/{run.id}")]
             shown.add(VARIABLE.sub("", "".join(found)))

@@ -1,4 +1,4 @@
-"""One run in a real browser: what it did, and what can be done about it."""
+"""One run in a real browser: its history and its actions."""
 
 import re
 import threading
@@ -14,9 +14,9 @@ from tests.dashboard.visiting import Visit
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 BIG = 2**60 + 1
-"""Which a number of JavaScript cannot hold."""
+"""A JavaScript number cannot hold this integer."""
 TIMED = re.compile(r"(.+): ((?:< )?[\d.]+ (?:µs|ms|s))")
-"""What a bar is, and how long it took."""
+"""The label and the duration of a bar."""
 DRAWN = """bars => bars.map((bar) => {
     const style = getComputedStyle(bar.querySelector("rect"));
     return [bar.querySelector("title").textContent, style.fill + style.strokeDasharray];
@@ -39,7 +39,7 @@ def test_arguments_are_edited_and_checked_before_a_retry(busy, address, browser)
             box.fill(wrong)
             visit.press("Retry with these")
             page.get_by_role("alert").filter(has_text=words).wait_for()
-            assert box.input_value() == wrong, "what was typed stays"
+            assert box.input_value() == wrong, "the typed text stays"
             assert busy.app.runs.get(run.id).state == "failed"
         box.fill(f'{{"kwargs": {{"order_id": 5, "cents": {BIG}}}}}')
         visit.press("Retry with these")
@@ -50,7 +50,7 @@ def test_arguments_are_edited_and_checked_before_a_retry(busy, address, browser)
         assert visit.wrong == []
 
 
-def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(shop, serve, browser):
+def test_a_waterfall_has_a_bar_for_everything_and_an_equivalent_table(shop, serve, browser):
     @shop.app.task(name="shop.orders:ship", retries=Retry(1, base=0.02))
     def ship():
         step("weigh", lambda: 12)
@@ -63,7 +63,7 @@ def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(sh
     shop.app.worker().drain()
     with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go(f"/runs/{run.id}")
-        picture = page.get_by_role("img", name="What the run did")
+        picture = page.get_by_role("img", name="The run over time")
         drawn = picture.locator("g:has(> title)").evaluate_all(DRAWN)
         titles = [title for title, _ in drawn]
         looks = {title.partition(":")[0]: look for title, look in drawn}
@@ -90,24 +90,24 @@ def test_a_waterfall_has_a_bar_for_everything_and_a_table_that_tells_the_same(sh
         assert visit.wrong == []
 
 
-def test_a_retry_from_a_step_keeps_what_came_before_it(busy, address, browser):
+def test_a_retry_from_a_step_keeps_the_earlier_steps(busy, address, browser):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     busy.broken = False
     assert busy.packed == 1
     with Visit(browser, address) as visit:
         page = visit.go(f"/runs/{run.id}")
-        page.get_by_label("From which step").select_option("gather")
+        page.get_by_label("Start from step").select_option("gather")
         visit.confirm("Retry", "Retry the run")
         busy.app.worker().drain()
         visit.section("Result").get_by_text("label 12").wait_for()
         assert "shelf 7" in visit.section("Result").inner_text()
-        visit.section("What people did").get_by_text("from step gather").wait_for()
+        visit.section("Operator actions").get_by_text("from step gather").wait_for()
 
-        assert busy.packed == 1, "the step before was not done again"
+        assert busy.packed == 1, "the earlier step was not repeated"
         assert visit.wrong == []
 
 
-def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, browser):
+def test_an_action_needs_a_confirmation_and_records_its_reason(busy, address, browser):
     dead = busy.app.dead.list(task="shop.orders:charge")[0]
     (waiting,) = busy.app.runs.list(queue="mail", state="queued")
     asks = [
@@ -122,7 +122,7 @@ def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, brow
         for path, button, yes, subject in asks:
             visit.go(path)
             visit.press(button)
-            page.get_by_role("link", name="Leave it").click()
+            page.get_by_role("link", name="Go back").click()
             page.wait_for_url(f"{address}{path}")
             assert len(busy.app.store.list_audit_entries(None, 100)) == known, button
 
@@ -136,18 +136,18 @@ def test_nothing_happens_on_one_click_and_the_reason_is_kept(busy, address, brow
         assert visit.wrong == []
 
 
-def test_a_run_that_runs_is_cancelled_and_says_by_whom(shop, serve, browser):
+def test_a_running_run_is_cancelled_and_shows_the_actor(shop, serve, browser):
     @shop.app.task(name="shop.orders:wait")
     def wait():
         shop.started.set()
-        shop.let_go.wait(60)
+        shop.released.wait(60)
         for _ in range(3_000):
             current().check_cancelled()
             threading.Event().wait(0.01)
 
     pages = dashboard(shop.app, write=True, auth=lambda _request: "ann")
     with Visit(browser, serve(pages)) as visit, shop.app.worker(), ExitStack() as last:
-        last.callback(shop.let_go.set)
+        last.callback(shop.released.set)
         run = wait.enqueue()
         assert shop.started.wait(15)
         page = visit.go(f"/runs/{run.id}")
@@ -156,10 +156,10 @@ def test_a_run_that_runs_is_cancelled_and_says_by_whom(shop, serve, browser):
         visit.confirm("Cancel", "Cancel the run")
         visit.stay()
         assert "cancelling" in state.inner_text()
-        page.get_by_text("Cancel was requested by ann").wait_for()
-        shop.let_go.set()
+        page.get_by_text("Cancellation was requested by ann").wait_for()
+        shop.released.set()
         state.get_by_text("cancelled").wait_for()
-        assert "ann" in visit.section("What people did").inner_text()
+        assert "ann" in visit.section("Operator actions").inner_text()
         assert page.get_by_role("button", name="Cancel").count() == 0
         assert visit.has_stayed
         assert visit.wrong == []

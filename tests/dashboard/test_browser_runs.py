@@ -1,4 +1,4 @@
-"""The list of runs in a real browser: long lists, filters, and what stays while it lives."""
+"""The list of runs in a real browser: long lists, filters and live updates."""
 
 import pytest
 
@@ -11,14 +11,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 ANSWER_MILLISECONDS = 300
 TRIES = 8
-"""How often something that others on the machine can slow down is measured; the best counts."""
+"""Repetitions of a measurement that other load can slow down. The best result counts."""
 ANSWERED = """() => {
     const {requestStart, responseStart} = performance.getEntriesByType("navigation")[0];
     return responseStart - requestStart;
 }"""
 
 
-def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve, browser):
+def test_a_long_list_continues_by_cursor_and_its_count_stops_at_a_cap(shop, serve, browser):
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(COUNT_CAP + 1))
     with Visit(browser, serve(opened(shop.app))) as visit:
         row = visit.go("/queues").get_by_role("row").filter(has_text="reports")
@@ -29,7 +29,9 @@ def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve,
         page.get_by_role("link", name="Older").click()
         page.wait_for_url("**before=**")
         listed += visit.runs()
-        new = shop.nothing.enqueue(-1)  # Which would push the rest down, were pages counted off.
+        new = shop.nothing.enqueue(
+            -1
+        )  # With numbered pages, this run would shift the rest of the list.
         page.get_by_role("link", name="Older").click()
         page.wait_for_url(lambda url: url.endswith(listed[-1]))
         listed += visit.runs()
@@ -42,7 +44,7 @@ def test_a_long_list_goes_on_by_cursors_and_counting_stops_at_a_cap(shop, serve,
 
 
 @pytest.mark.timing
-def test_every_page_answers_soon_beside_a_long_list(shop, serve, browser):
+def test_every_page_responds_quickly_with_many_runs(shop, serve, browser):
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(COUNT_CAP + 1))
     with Visit(browser, serve(opened(shop.app))) as visit:
         slow = [path for path in PAGES if not answers_soon(visit, path)]
@@ -51,7 +53,7 @@ def test_every_page_answers_soon_beside_a_long_list(shop, serve, browser):
 
 
 def answers_soon(visit, path):
-    """Say whether a page answers within its time, when the machine lets it."""
+    """Return whether a page answers within its time. Retry on a busy machine."""
     for _ in range(TRIES):
         visit.page.goto(visit.address + path, wait_until="commit")
         if visit.page.evaluate(ANSWERED) < ANSWER_MILLISECONDS:
@@ -59,7 +61,7 @@ def answers_soon(visit, path):
     return False
 
 
-def test_a_filter_is_a_link_and_says_what_it_does_not_understand(busy, address, browser):
+def test_a_filter_is_in_the_address_and_its_unknown_terms_are_named(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go("/runs")
         box = page.get_by_label("Filter", exact=True)
@@ -91,7 +93,7 @@ def test_a_filter_is_a_link_and_says_what_it_does_not_understand(busy, address, 
             assert other.runs() == found
 
 
-def test_runs_are_found_by_what_is_in_them(busy, address, browser):
+def test_runs_are_found_by_argument_key_and_tag(busy, address, browser):
     wanted = busy.charge.enqueue(42, cents=7)
     (keyed,) = busy.app.runs.list(tag="tenant=acme")
     with Visit(browser, address) as visit:
@@ -121,7 +123,7 @@ def test_runs_are_found_by_what_is_in_them(busy, address, browser):
         assert visit.wrong == []
 
 
-def test_a_filter_with_a_typo_is_an_error_that_says_what_was_meant(busy, address, browser):
+def test_a_filter_with_a_typo_shows_an_error_and_a_suggestion(busy, address, browser):
     with Visit(browser, address) as visit:
         page = visit.go("/runs")
         box = page.get_by_label("Filter", exact=True)
@@ -129,8 +131,8 @@ def test_a_filter_with_a_typo_is_an_error_that_says_what_was_meant(busy, address
         visit.press("Filter")
         page.get_by_role("alert").filter(has_text="did you mean state:failed?").wait_for()
         assert visit.runs() == []
-        assert page.get_by_text("No run fits").count() == 0
-        assert box.input_value() == "state:faild", "what was typed stays"
+        assert page.get_by_text("No matching run").count() == 0
+        assert box.input_value() == "state:faild", "the typed text stays"
 
         visit.go("/runs?q=task:shop.orders:chrage state:failed")
         page.get_by_role("link", name="task:shop.orders:charge", exact=True).click()

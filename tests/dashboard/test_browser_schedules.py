@@ -1,4 +1,4 @@
-"""Schedules in a real browser: when they fire, over changes of clocks, and how they obey."""
+"""Schedules in a real browser: firings across clock changes, and actions."""
 
 from datetime import timedelta
 from zoneinfo import ZoneInfo
@@ -24,7 +24,7 @@ def next_change(zone, now):
             return day
 
 
-def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, browser):
+def test_next_fires_match_the_engine_when_clocks_change(shop, serve, browser):
     for name in ZONES:
         day = next_change(ZoneInfo(name), moment(shop.app.store.now()))
         cron = f"*/30 0-4 {day.day} {day.month} *"
@@ -39,16 +39,18 @@ def test_next_fires_are_those_of_the_engine_when_clocks_change(shop, serve, brow
 
             expected = shop.app.schedules.next(name, 5)
             assert written == [fire.isoformat() for fire in expected]
-            assert len({fire.utcoffset() for fire in expected}) == 2, "the clocks change between"
+            assert len({fire.utcoffset() for fire in expected}) == 2, (
+                "the clocks change between the two firings"
+            )
             for words, fire in zip(fires.all_inner_texts(), expected, strict=True):
                 assert f"{fire:%H:%M:%S %z}" in words
         assert visit.wrong == []
 
 
-def test_a_schedule_that_is_overdue_and_unknown_to_workers_says_so(shop, serve, browser):
+def test_a_schedule_that_is_overdue_and_unknown_to_workers_is_marked(shop, serve, browser):
     shop.app.schedules.add("overdue", shop.nothing, every=900)
     shop.app.schedules.add("tomorrow", shop.nothing, every=86_400)
-    shop.app.worker().drain()  # Its worker knew the tasks, and has ended.
+    shop.app.worker().drain()  # A worker that knew the tasks has ended.
     with Visit(browser, serve(opened(shop.app))) as visit:
         page = visit.go("/schedules")
         page.clock.install(time=shop.app.schedules.get("overdue").next_at + timedelta(seconds=90))
@@ -83,7 +85,7 @@ def test_the_figures_of_the_overview_fill_their_rows(shop, serve, browser, width
         assert visit.wrong == []
 
 
-def test_a_schedule_whose_runs_fail_shows_that(shop, serve, browser):
+def test_a_schedule_whose_runs_fail_shows_the_failures(shop, serve, browser):
     shop.app.schedules.add("failing", shop.charge, every=900, args=(1,))
     shop.app.schedules.add("working", shop.nothing, every=900)
     for _ in range(2):
@@ -111,16 +113,16 @@ def test_a_schedule_whose_runs_fail_shows_that(shop, serve, browser):
         assert visit.has_stayed
 
         visit.go("/schedules/failing")
-        rows = visit.section("What became of the last").get_by_role("row")
+        rows = visit.section("Last firings").get_by_role("row")
         assert [("failed" in text) for text in rows.all_inner_texts()[1:]] == [True, True]
         visit.go("/schedules/working")
-        shown = visit.section("What became of the last").inner_text()
+        shown = visit.section("Last firings").inner_text()
         assert shown.count("succeeded") == 3
         assert waiting.id in visit.runs()
         assert visit.wrong == []
 
 
-def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, browser):
+def test_a_schedule_action_takes_effect_and_is_shown_on_every_page(busy, address, browser):
     with Visit(browser, address) as visit, Visit(browser, address) as other:
         listed = other.go("/schedules").get_by_role("row").filter(has_text="half-hourly-sync")
         other.stay()
@@ -141,13 +143,15 @@ def test_a_schedule_obeys_and_every_page_that_shows_it_follows(busy, address, br
         visit.page.get_by_label("From (UTC)").fill("2026-01-01T00:00")
         visit.page.get_by_label("To (UTC)").fill("2026-01-01T01:30")
         before = len(busy.app.runs.list(limit=200))
-        visit.press("Run what was missed")
+        visit.press("Run missed instants")
         assert "from 2026-01-01 00:00 UTC to before" in visit.page.get_by_role("main").inner_text()
-        assert len(busy.app.runs.list(limit=200)) == before, "nothing is done before the answer"
+        assert len(busy.app.runs.list(limit=200)) == before, (
+            "nothing happens before the confirmation"
+        )
         visit.page.get_by_label("Why").fill("the night was lost")
-        visit.press("Run what was missed")
+        visit.press("Run missed instants")
         assert len(busy.app.runs.list(limit=200)) == before + 3
-        done = visit.section("What people did").inner_text()
+        done = visit.section("Operator actions").inner_text()
         for act in ("pause", "resume", "run", "backfill"):
             assert f"{act} schedule" in done
         assert "the bank asked for it" in done

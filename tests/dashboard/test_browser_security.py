@@ -1,4 +1,4 @@
-"""What no page of a real browser lets through: scripts, other sites, secrets, readers' acts."""
+"""Pages in a real browser block hostile scripts, other sites, secrets and actions of readers."""
 
 from contextlib import suppress
 from urllib.parse import quote
@@ -28,17 +28,17 @@ ALIEN = f"""() => {{
         || element.matches(`main :is(${{kinds}})`)
     ).map((element) => element.outerHTML.slice(0, 200));
 }}"""
-"""Elements that no template of ours has made."""
+"""Elements that come from no template of the dashboard."""
 ALL = "".join(PAYLOADS)
 
 
 def as_name(text):
-    """Return a hostile text as a name may be, which has no blanks: HTML does without, too."""
+    """Return a hostile text as a valid name. Names have no blanks; HTML works without them."""
     return "/".join(text.replace(",", "").split())
 
 
 def fill_with_hostile_text(app):
-    """Put all of them wherever text can be put; return the runs that have most of it."""
+    """Put all hostile texts into every text field. Return the runs that have most of them."""
 
     def explode(*texts):
         raise ValueError("".join(texts))
@@ -65,7 +65,7 @@ def fill_with_hostile_text(app):
     return told, failed
 
 
-def test_hostile_text_is_text_wherever_it_comes_from(shop, serve, browser):
+def test_hostile_text_from_every_source_is_shown_as_text(shop, serve, browser):
     assert len(PAYLOADS) >= 60
     told, failed = fill_with_hostile_text(shop.app)
     fingerprint = shop.app.runs.get(failed.id).record.fingerprint
@@ -96,7 +96,7 @@ def test_hostile_text_is_text_wherever_it_comes_from(shop, serve, browser):
             assert page.evaluate(ALIEN) == [], path[:80]
         visit.go("/runs")
         new = shop.send_receipt.using(tags={"t": ALL[:255]}).enqueue(1, ALL)
-        page.wait_for_selector(f"#r{new.id}")  # As part of a page, by its stream.
+        page.wait_for_selector(f"#r{new.id}")  # The live stream sends the run as part of a page.
         assert page.evaluate(ALIEN) == []
         assert PAYLOADS[0] in page.locator(f"#r{new.id}").inner_text()
         assert visit.wrong == visit.elsewhere == []
@@ -112,15 +112,15 @@ SEND = """to => fetch(`${to}/queues/mail/pause`, {
 READ = "to => fetch(`${to}/runs`, {credentials: 'include'}).then(() => 'read', () => 'refused')"
 
 
-def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, browser):
+def test_another_site_can_neither_act_nor_read_nor_frame_a_page(busy, address, serve, browser):
     async def site(scope, receive, send):
         await HTMLResponse(ATTACKS.format(to=address))(scope, receive, send)
 
     port = serve(site).rpartition(":")[2]
     before = busy.app.store.list_audit_entries(None, 100)
     with Visit(browser, address) as visit:
-        page = visit.go("/queues")  # So that this browser has cookies of ours.
-        # Another port is another origin, but the same site, to which our cookies go.
+        page = visit.go("/queues")  # This visit gives the browser the cookies of the dashboard.
+        # Another port is another origin but the same site, so the browser sends the cookies.
         for host in ("prizes.test", "127.0.0.1"):
             page.goto(f"http://{host}:{port}/")
             framed = page.frames[1]
@@ -134,11 +134,11 @@ def test_another_site_can_neither_act_nor_look_nor_frame(busy, address, serve, b
         assert busy.app.store.list_audit_entries(None, 100) == before
 
         page.goto(f"{address.replace('127.0.0.1', 'evil.test')}/runs")
-        assert "does not answer to that host name" in page.inner_text("body")
+        assert "does not answer requests for that host name" in page.inner_text("body")
     closed = serve(dashboard(busy.app))
     with Visit(browser, closed, extra_http_headers={"X-Forwarded-For": "10.0.0.9"}) as visit:
         page = visit.go("/")
-        assert "answers only to the machine it runs on" in page.inner_text("main")
+        assert "answers only requests from its own machine" in page.inner_text("main")
 
 
 def test_one_link_signs_a_browser_in_and_leaves_no_token_in_its_address(busy, serve, browser):
@@ -165,7 +165,7 @@ PAUSE = """csrf => fetch("/queues/mail/pause", {
 }).then((answer) => answer.status)"""
 
 
-def test_those_who_may_only_look_see_no_actions_and_can_do_none(busy, serve, browser):
+def test_viewers_with_read_access_see_no_actions_and_can_perform_none(busy, serve, browser):
     auth = BasicAuth({"ann": "secret-of-ann"}, viewers={"eve": "secret-of-eve"})
     address = serve(dashboard(busy.app, write=True, auth=auth))
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
@@ -193,19 +193,19 @@ def test_those_who_may_only_look_see_no_actions_and_can_do_none(busy, serve, bro
     assert act.actor == "ann"
 
 
-def test_what_is_redacted_reaches_no_browser(busy, serve, browser):
-    secret = "4111-2222-3333"  # noqa: S105 - of nobody
+def test_redacted_values_reach_no_browser(busy, serve, browser):
+    secret = "4111-2222-3333"  # noqa: S105 - no real secret
     runs = [busy.send_receipt.enqueue(1, "a@b.c", card=secret) for _ in range(2)]
     busy.app.worker().drain()
     with Visit(browser, serve(opened(busy.app, write=True))) as visit:
         for path in (*PAGES, *(f"/runs/{run.id}" for run in runs), f"/runs/{runs[0].id}/edit"):
             assert secret not in visit.go(path).content(), path
         visit.go(f"/runs?q=args.card:{secret}")
-        assert visit.runs() == [], "nor can it be guessed"
+        assert visit.runs() == [], "a filter cannot find the value either"
         visit.go(f"/runs/{runs[0].id}")
         assert "***" in visit.section("Arguments").inner_text()
         assert "a@b.c" in visit.section("Arguments").inner_text()
     with Visit(browser, serve(opened(busy.app, show_arguments=False))) as visit:
         assert "a@b.c" not in visit.go("/runs").content()
         assert "a@b.c" not in visit.go(f"/runs/{runs[0].id}").content()
-        assert "shows no arguments" in visit.section("Arguments").inner_text()
+        assert "does not show arguments" in visit.section("Arguments").inner_text()

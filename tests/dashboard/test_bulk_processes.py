@@ -1,4 +1,4 @@
-"""Acts on many runs behind two server processes, of which one may be killed."""
+"""Bulk actions with two server processes. Tests may kill one process."""
 
 import os
 import re
@@ -35,17 +35,17 @@ class Server:
         self._client = httpx2.Client(base_url=self.address, timeout=60)
 
     def get(self, path: str, **parameters: str) -> httpx2.Response:
-        """Ask for a page."""
+        """Get a page."""
         return self._client.get(path, params=parameters)
 
     def submit(self, path: str, **fields: str) -> httpx2.Response:
-        """Send a form, as a page of this dashboard has it."""
+        """Submit a form of a page of this dashboard."""
         self._client.get("/audit")
         csrf = self._client.cookies["duly_csrf"]
         return self._client.post(path, data={"csrf": csrf, **fields})
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process."""
         self._client.close()
         self.process.kill()
         self.process.wait(30)
@@ -55,7 +55,7 @@ class Server:
 
 @pytest.fixture
 def server(shop, store_url: str) -> Iterator[Callable[..., Server]]:
-    """Starts server processes of one dashboard; the dead letters are there already."""
+    """Starts server processes of one dashboard that already has dead letters."""
     shop.app.enqueue_many(shop.charge.call(number) for number in range(RUNS))
     shop.app.worker().drain()
     servers: list[Server] = []
@@ -76,7 +76,7 @@ def ticket_of(page: httpx2.Response) -> str:
 
 
 def result_of(server: Server, address: str) -> tuple[int, int]:
-    """Wait for the end of an act, and return how many were done and how many skipped."""
+    """Wait for the end of a bulk action. Return the numbers of done and skipped runs."""
 
     def is_over() -> bool:
         return "Finished." in server.get(address).text
@@ -87,7 +87,7 @@ def result_of(server: Server, address: str) -> tuple[int, int]:
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 
 
-def test_every_process_shows_the_progress_and_a_ticket_makes_one_act(server, shop):
+def test_every_process_shows_the_progress_and_one_ticket_starts_one_bulk_action(server, shop):
     first, second = server(), server()
     form = FORM | {"ticket": ticket_of(first.submit("/dead/confirm", **FORM)), "reason": "again"}
 
@@ -111,14 +111,14 @@ def test_every_process_shows_the_progress_and_a_ticket_makes_one_act(server, sho
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
-def test_another_process_goes_on_after_a_kill_and_counts_each_run_once(server, shop, point):
-    # The first write starts the act, and the next ones are a page of runs each.
+def test_another_process_continues_after_a_kill_and_counts_each_run_once(server, shop, point):
+    # The first write starts the bulk action, and each further write is a page of runs.
     doomed, other = server(f"operate.{point}=kill@3"), server()
     form = FORM | {"ticket": ticket_of(doomed.submit("/dead/confirm", **FORM))}
-    with suppress(httpx2.TransportError):  # It may die before it has answered.
+    with suppress(httpx2.TransportError):  # The server may die before it has answered.
         doomed.submit("/dead/act", **form)
     doomed.process.wait(60)
-    # What was retried fails again: it must not be retried twice.
+    # The retried runs fail again. The bulk action must not retry them twice.
     shop.app.worker().drain()
 
     address = f"/bulk/{form['ticket']}"
@@ -131,7 +131,9 @@ def test_another_process_goes_on_after_a_kill_and_counts_each_run_once(server, s
 
 
 @pytest.mark.browser
-def test_a_page_of_another_process_shows_how_an_act_ends_after_a_kill(server, shop, browser):
+def test_a_page_of_another_process_shows_the_result_of_an_action_after_a_kill(
+    server, shop, browser
+):
     doomed, other = server("operate.before_commit=kill@3"), server()
     form = FORM | {"ticket": ticket_of(doomed.submit("/dead/confirm", **FORM))}
     with suppress(httpx2.TransportError):

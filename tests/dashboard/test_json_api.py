@@ -1,4 +1,4 @@
-"""The dashboard's JSON, what OpenAPI says of it, and that no request breaks a server."""
+"""The dashboard's JSON API and its OpenAPI schema. No request causes a server error."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tests.dashboard.conftest import client_of, opened
 NAMES = ("runs", "dead", "schedules", "queues", "workers")
 
 
-def test_programs_read_what_the_pages_show(busy, client):
+def test_the_json_api_returns_the_data_of_the_pages(busy, client):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
     secret = busy.send_receipt.enqueue(1, "a@b.c", card="4111-2222")
 
@@ -40,7 +40,7 @@ def test_programs_read_what_the_pages_show(busy, client):
     )
 
 
-def test_lists_go_on_and_filters_are_those_of_the_page(busy, client):
+def test_json_lists_continue_by_cursor_and_accept_the_filters_of_the_page(busy, client):
     first = client.get("/api/runs", params={"q": "state:failed", "limit": 9}).json()
     rest = {"q": "state:failed", "limit": 9, "before": first["next"]}
     second = client.get("/api/runs", params=rest).json()
@@ -64,15 +64,15 @@ def test_lists_go_on_and_filters_are_those_of_the_page(busy, client):
     ],
 )
 @pytest.mark.stores("sqlite")
-def test_what_is_wrong_is_said(client, path, status):
+def test_an_invalid_json_request_returns_an_explanation(client, path, status):
     answer = client.get(path)
 
     assert answer.status_code == status
     assert answer.json()["detail"]
 
 
-@pytest.mark.stores("sqlite")  # Of who asks, no database knows.
-def test_those_who_may_not_look_get_no_json(shop):
+@pytest.mark.stores("sqlite")  # Access does not depend on the database.
+def test_viewers_without_access_get_no_json(shop):
     client = client_of(shop.app, auth=lambda _request: None)
 
     assert client.get("/api/runs").status_code == 403
@@ -84,7 +84,7 @@ CHECKS = [response_schema_conformance, status_code_conformance]
 
 
 def broken_by(schema, headers, *, conforms):
-    """Send what the schema allows, and what it does not; return what answered with a 5xx."""
+    """Send requests inside and outside the schema. Return those that were answered with a 5xx."""
     found = []
     for operation in schema.get_all_operations():
 
@@ -134,7 +134,7 @@ def test_no_request_breaks_the_routes_of_task_admin(shop):
     headers = {"Authorization": f"Basic {base64.b64encode(b'ann:secret of ann').decode()}"}
 
     async def served(scope, receive, send):
-        # The manager lives once, and not anew with every request.
+        # The manager starts once, not for every request.
         if scope["type"] != "lifespan":
             await api(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""How a page is kept up to date: the stream that it asks for, without a browser."""
+"""The stream that keeps a page up to date, without a browser."""
 
 import asyncio
 from wsgiref.util import setup_testing_defaults
@@ -14,11 +14,11 @@ from tests.dashboard.conftest import client_of, opened
 from tests.servers.processes import wait_until
 from tests.store.conformance.slow import slow_down_acts
 
-TOKEN = "k3Jq9-Zx_7Lw2Rt5Vb8Nm1Pd4"  # noqa: S105 - of this test alone
+TOKEN = "k3Jq9-Zx_7Lw2Rt5Vb8Nm1Pd4"  # noqa: S105 - for this test only
 
 
 class Page:
-    """A page that shows one thing after the other, until somebody leaves it."""
+    """A page that shows a sequence of contents until its viewer disconnects."""
 
     def __init__(self, *shown):
         self._shown = list(shown)
@@ -35,7 +35,7 @@ class Page:
 
 @pytest.fixture
 def told(monkeypatch):
-    """Returns what a stream says of a page."""
+    """Returns the events of the stream of a page."""
     monkeypatch.setattr("duly.dashboard.live.LIVE_SECONDS", 0)
 
     def listen(*shown):
@@ -57,7 +57,7 @@ def test_a_page_is_sent_when_it_changes(told):
     ]
 
 
-def test_what_is_shown_stays_while_the_database_does_not_answer(told):
+def test_the_last_page_stays_while_the_database_does_not_answer(told):
     gone = StoreUnavailable("cannot connect")
 
     events = told("one", gone, gone, "one")
@@ -66,27 +66,27 @@ def test_what_is_shown_stays_while_the_database_does_not_answer(told):
     assert events == [page, "event: trouble\ndata: The database does not answer.\n\n", page]
 
 
-def test_a_page_that_is_slow_to_read_is_told_to_be(told):
+def test_a_slow_read_is_reported_on_the_page(told):
     (event,) = told(ReadTooSlow())
 
     assert event == "event: trouble\ndata: The database is slow.\n\n"
 
 
-def test_a_page_that_takes_long_to_make_is_made_more_rarely():
+def test_a_page_that_takes_long_to_render_is_rendered_less_often():
     now = monotonic()
 
     assert live._pause(now) == 1.0
     assert 8 < live._pause(now - 2) < 9
 
 
-def test_a_stream_ends_at_some_time_so_that_it_is_asked_again_who_looks(told, monkeypatch):
+def test_a_stream_ends_after_a_maximum_time(told, monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_LONGEST_SECONDS", 0)
 
     assert told("one") == []
 
 
-@pytest.mark.stores("sqlite")  # Of who asks, no database knows.
-def test_a_page_whose_session_is_over_can_tell_that_from_a_server_that_is_gone(shop):
+@pytest.mark.stores("sqlite")  # Access does not depend on the database.
+def test_a_stream_of_an_ended_session_is_refused_with_401(shop):
     client = client_of(shop.app, auth=TokenAuth(TOKEN))
 
     stream = client.get("/runs", headers={"Accept": "text/event-stream"})
@@ -108,7 +108,9 @@ def test_a_page_says_that_the_database_does_not_answer(shop, client, monkeypatch
     assert "The database does not answer" in page.text
 
 
-def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, client, monkeypatch):
+def test_a_page_that_takes_too_long_to_read_explains_the_next_step(
+    shop, store_url, client, monkeypatch
+):
     monkeypatch.setattr("duly.dashboard.application.PAGE_SECONDS", 0.3)
     shop.app.store.now()
     slow_down_acts(store_url)
@@ -119,13 +121,13 @@ def test_a_page_that_takes_too_long_to_read_says_what_to_do(shop, store_url, cli
     assert monotonic() - began < 20
     assert page.status_code == 503
     assert "This took too long" in page.text
-    assert "a narrower filter" in page.text
-    assert client.get("/queues").status_code == 200, "other pages are as they were"
+    assert "shorter time range or more filters" in page.text
+    assert client.get("/queues").status_code == 200, "other pages are unchanged"
 
 
 @pytest.mark.stores("sqlite")
-def test_a_page_that_was_closed_keeps_no_stream_where_wsgi_carries_it(shop, monkeypatch):
-    """The carrier tells nobody that a client is gone: what is sent is just never taken."""
+def test_a_closed_page_keeps_no_stream_open_under_wsgi(shop, monkeypatch):
+    """The server sends no disconnect event. The client just never reads the response."""
     monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS", 1)
     monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.1)
     pages = ASGIMiddleware(opened(shop.app))
@@ -149,7 +151,7 @@ def test_a_page_that_was_closed_keeps_no_stream_where_wsgi_carries_it(shop, monk
     wait_until(is_open, seconds=20, what="the first stream has ended")
 
 
-def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
+def test_a_stream_whose_client_reads_nothing_is_closed(monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 0.05)
     streams, page, sent = LivePages(), Page("one", "two"), []
 
@@ -173,12 +175,12 @@ def test_a_stream_whose_reader_takes_nothing_is_ended(monkeypatch):
     assert streams.limit.open.total() == 0
 
 
-def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
+def test_one_viewer_cannot_use_every_stream(monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS_OF_ONE", 2)
     streams = LivePages()
 
     async def send(_message):
-        """Take what is sent."""
+        """Discard the message."""
 
     async def receive():
         await asyncio.Event().wait()
@@ -205,7 +207,7 @@ def test_one_viewer_cannot_take_the_streams_of_all(monkeypatch):
 
 
 @pytest.mark.stores("sqlite")
-def test_a_viewer_with_too_many_pages_is_told_so(shop, monkeypatch):
+def test_a_viewer_with_too_many_pages_gets_an_explanation(shop, monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_STREAMS_OF_ONE", 0)
     client = client_of(shop.app)
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads."""
+"""Metrics for Prometheus."""
 
 import json
 import re
@@ -27,7 +27,7 @@ NAMES = {
 }
 
 
-def test_metrics_tell_what_became_of_runs_and_what_waits(busy, client):
+def test_metrics_report_finished_waiting_and_dead_runs(busy, client):
     answer = client.get("/metrics")
 
     families = {each.name: each for each in text_string_to_metric_families(answer.text)}
@@ -44,7 +44,7 @@ def test_metrics_tell_what_became_of_runs_and_what_waits(busy, client):
     assert samples["duly_schedule_lag_seconds", "nightly-report"] == 0
 
 
-def test_a_run_that_others_overtake_is_the_oldest_of_its_queue(shop, client):
+def test_a_run_that_other_runs_overtake_is_the_oldest_of_its_queue(shop, client):
     first = shop.nothing.using(priority=-9).enqueue()
     later = shop.nothing.using(priority=9).enqueue()
 
@@ -63,7 +63,7 @@ def samples_of(client):
     }
 
 
-def test_a_queue_that_is_empty_is_zero_and_not_absent(shop, client):
+def test_an_empty_queue_is_reported_as_zero(shop, client):
     shop.nothing.enqueue()
     shop.app.worker().drain()
 
@@ -74,7 +74,7 @@ def test_a_queue_that_is_empty_is_zero_and_not_absent(shop, client):
         assert found["duly_queue_depth", *sorted(["reports", state])] == 0
 
 
-def test_buckets_are_the_same_whatever_was_counted(shop, client):
+def test_all_series_of_a_histogram_have_the_same_buckets(shop, client):
     shop.nothing.enqueue()
     shop.pack.enqueue("lamp")
     shop.app.worker().drain()
@@ -130,10 +130,10 @@ VALUES ({at}, 0, 'shop.orders:charge', 'default', 'succeeded', 2500, 5, 2, 20000
 """
 
 
-def test_workers_that_write_no_whole_lengths_yet_break_no_metric_and_no_page(
+def test_counts_of_workers_of_the_previous_version_break_no_metric_and_no_page(
     shop, client, store_url
 ):
-    """As those of the version before, until a rolling deploy has replaced the last of them."""
+    """During a rolling deploy, workers of the previous version still write their counts."""
     at = (shop.app.store.now() - 300_000_000) // 60_000_000 * 60_000_000
     found = []
 
@@ -169,7 +169,7 @@ def test_workers_that_write_no_whole_lengths_yet_break_no_metric_and_no_page(
     assert samples_of(client)["duly_run_duration_seconds_sum", "shop.orders:charge"] == both
 
 
-def test_metrics_join_those_of_the_application(busy):
+def test_metrics_can_be_registered_with_the_application(busy):
     registry = CollectorRegistry()
     registry.register(DulyCollector(busy.app))
     labels = {"task": "shop.orders:fulfil", "queue": "default", "outcome": "failed"}
@@ -177,7 +177,7 @@ def test_metrics_join_those_of_the_application(busy):
     assert registry.get_sample_value("duly_runs_total", labels) == 1
 
 
-def test_the_dashboard_of_grafana_asks_for_metrics_that_there_are():
+def test_the_grafana_dashboard_queries_only_existing_metrics():
     file = Path(__file__).parents[2] / "docs" / "grafana" / "duly.json"
     panels = json.loads(file.read_text())["panels"]
 

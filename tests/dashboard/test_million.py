@@ -1,4 +1,4 @@
-"""With a million finished runs every page answers fast, on both databases."""
+"""With a million finished runs, every page answers quickly on both databases."""
 
 import random
 import sqlite3
@@ -14,7 +14,7 @@ from tests.dashboard.test_pages import PAGES
 
 RUNS = 1_000_000
 APART = 80_000
-"""Microseconds from end to end: all lie within a day."""
+"""Microseconds between the ends of two runs. All runs end within one day."""
 SECONDS = 0.2
 COLUMNS = (
     *("id", "task", "queue", "lane", "state", "cause", "outcome", "priority", "generation"),
@@ -29,7 +29,7 @@ VALUES ({marks})
 
 
 def rows(now):
-    """Give the runs, oldest first; one in fifty failed, and one task is rare."""
+    """Yield the runs, oldest first. One run in fifty failed, and one task is rare."""
     draw = random.Random(1)  # noqa: S311 - repeatable, not secret
     for number in range(RUNS):
         at = now - (RUNS - number) * APART
@@ -47,7 +47,7 @@ def rows(now):
 
 
 def fill(url, now):
-    """Write them past the engine, which would take an hour."""
+    """Write the runs directly. The engine would take an hour."""
     names = ", ".join(COLUMNS)
     hours = [
         (now // 3_600_000_000 * 3_600_000_000 - hour * 3_600_000_000, 3600, f"shop:task_{task}")
@@ -62,7 +62,7 @@ def fill(url, now):
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             marks = ", ".join("?" * len(COLUMNS))
-            sql = f"INSERT INTO duly_history ({names}) VALUES ({marks})"  # noqa: S608 - ours
+            sql = f"INSERT INTO duly_history ({names}) VALUES ({marks})"  # noqa: S608 - a constant of this test
             connection.executemany(sql, rows(now))
             connection.executemany(TALLIES.format(marks=", ".join("?" * 10)), tallies)
         return

@@ -1,4 +1,4 @@
-"""Runs whose stored texts do not fit the code of now, or are damaged, break no page and no JSON."""
+"""Runs whose stored data is damaged or does not fit the current code break no page or JSON."""
 
 import sqlite3
 from contextlib import closing
@@ -13,7 +13,7 @@ from tests.dashboard.conftest import client_of
 
 
 def answers(app, run_id):
-    """Return all that shows a run: the dashboard's pages and JSON, and the router of FastAPI."""
+    """Return the responses of all pages, JSON and FastAPI routes that show a run."""
     client = client_of(app, write=True)
     api = FastAPI()
     api.include_router(duly_router(app, auth=None, write=True, show_arguments=True))
@@ -49,9 +49,7 @@ def new_signatures():
 
 
 @pytest.mark.parametrize("changed", new_signatures(), ids=lambda function: function.__name__)
-def test_a_run_whose_arguments_do_not_fit_the_task_any_more_is_shown_without_them(
-    store_url, changed
-):
+def test_a_run_whose_arguments_no_longer_fit_the_task_is_shown_without_them(store_url, changed):
     with closing(Duly(store_url)) as before:
 
         @before.task(name="charge")
@@ -65,7 +63,7 @@ def test_a_run_whose_arguments_do_not_fit_the_task_any_more_is_shown_without_the
         found = answers(app, run.id)
 
     assert statuses(found) == ALL_SHOWN
-    assert "do not fit the task as it is now" in found["page"].text
+    assert "do not fit the current task" in found["page"].text
     assert "cannot be edited here" in found["edit"].text
     assert found["json"].json()["arguments"] is None
     assert found["router"].json()["arguments"] is None
@@ -90,7 +88,7 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.stores("sqlite")  # What reads the texts is the same for both stores.
+@pytest.mark.stores("sqlite")  # Both stores decode the data with the same code.
 @pytest.mark.parametrize("column", ["arguments", "result", "tags"])
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_run_whose_stored_text_is_damaged_is_shown(shop, store_url, column, text):
@@ -98,7 +96,7 @@ def test_a_run_whose_stored_text_is_damaged_is_shown(shop, store_url, column, te
     shop.app.worker().drain()
     with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as connection, connection:
         place = (text, run.id)
-        statement = f"UPDATE duly_history SET {column} = ? WHERE id = ?"  # noqa: S608 - of ours
+        statement = f"UPDATE duly_history SET {column} = ? WHERE id = ?"  # noqa: S608 - constants of this test
         assert connection.execute(statement, place).rowcount == 1
 
     assert statuses(answers(shop.app, run.id)) == ALL_SHOWN

@@ -1,4 +1,4 @@
-"""The same pages on their own, and mounted in applications of FastAPI, Flask and Django."""
+"""The same pages alone, and mounted in FastAPI, Flask and Django applications."""
 
 import asyncio
 
@@ -13,10 +13,10 @@ from werkzeug.test import Client as WsgiClient
 from duly.dashboard import dashboard
 from tests.servers.processes import wait_until
 
-pytestmark = pytest.mark.stores("sqlite")  # Where pages are served is nothing to a store.
+pytestmark = pytest.mark.stores("sqlite")  # The server of the pages does not depend on the store.
 
 
-def test_pages_are_the_same_in_fastapi_and_behind_wsgi(busy):
+def test_pages_are_the_same_in_fastapi_and_under_wsgi(busy):
     pages = dashboard(busy.app, auth=lambda _request: "ann", write=True)
     api = FastAPI()
     api.mount("/duly", pages)
@@ -37,12 +37,12 @@ def test_pages_are_the_same_in_fastapi_and_behind_wsgi(busy):
     assert answer.status_code == 200
 
 
-def test_a_page_that_is_closed_behind_wsgi_leaves_nothing_running(busy, monkeypatch):
+def test_a_page_that_is_closed_under_wsgi_leaves_nothing_running(busy, monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_SEND_SECONDS", 3.0)
     carried = ASGIMiddleware(dashboard(busy.app, auth=lambda _request: "ann"))
     browser = WsgiClient(carried)
 
-    # Such a server is told that a page was closed, and tells nobody.
+    # Such a server notices that a page was closed but sends no disconnect event.
     for _ in range(2):
         stream = browser.get(
             "/runs", base_url="http://localhost", headers={"Accept": "text/event-stream"}
@@ -56,7 +56,7 @@ def test_a_page_that_is_closed_behind_wsgi_leaves_nothing_running(busy, monkeypa
 
 
 def _without_times(page):
-    """Leave out what differs from look to look."""
+    """Remove the parts that differ between two requests."""
     import re  # noqa: PLC0415
 
     page = re.sub(r"<time[^>]*>[^<]*</time>", "<time>", page)

@@ -1,4 +1,4 @@
-"""Every page says what there is, with JavaScript or without, on both databases."""
+"""Every page shows its data, with or without JavaScript, on both databases."""
 
 import re
 from contextlib import closing
@@ -26,7 +26,7 @@ from tests.dashboard.conftest import client_of
 PAGES = ("/", "/runs", "/dead", "/schedules", "/queues", "/workers", "/tasks", "/audit")
 
 
-def test_pages_without_anything_on_them_say_what_to_do_next(client):
+def test_empty_pages_explain_the_next_step(client):
     for path in PAGES:
         page = client.get(path)
 
@@ -53,7 +53,7 @@ def test_pages_show_a_days_work(busy, client):
 
         for word in words:
             assert word in page, f"{word} on {path}"
-    assert 'id="ended">0<' not in client.get("/").text, "what ended is counted at once"
+    assert 'id="ended">0<' not in client.get("/").text, "a finished run is counted at once"
 
 
 def test_workers_are_shown_with_the_version_they_run(shop, client):
@@ -70,19 +70,19 @@ def test_workers_are_shown_with_the_version_they_run(shop, client):
     assert [worker["version"] for worker in listed] == ["1.4.2-rc1", None]
 
 
-def test_a_run_is_shown_with_all_that_is_known_of_it(busy, client):
+def test_the_page_of_a_run_shows_all_its_details(busy, client):
     (run,) = busy.app.runs.list(task="shop.orders:fulfil")
 
     page = client.get(f"/runs/{run.id}").text
 
     for word in ("reserve-stock", "let-them-think", "gather", "Traceback", "order_id", "4711"):
         assert word in page, word
-    assert page.count("shop.orders:</span><b>pack") == 2, "its children"
+    assert page.count("shop.orders:</span><b>pack") == 2, "the run shows its children"
     child = busy.app.runs.list(task="shop.orders:pack")[0]
-    assert f"/runs/{run.id}" in client.get(f"/runs/{child.id}").text, "a child knows its parent"
+    assert f"/runs/{run.id}" in client.get(f"/runs/{child.id}").text, "a child shows its parent"
 
 
-def test_what_is_redacted_reaches_no_page(busy, client):
+def test_redacted_values_reach_no_page(busy, client):
     (run,) = busy.app.runs.list(tag="tenant=acme")
     secret = busy.send_receipt.enqueue(1, "a@b.c", card="4111-2222")
 
@@ -97,7 +97,7 @@ def test_arguments_can_be_hidden_altogether(busy):
     client = client_of(busy.app, show_arguments=False)
 
     assert "a@b.c" not in client.get("/runs").text
-    assert "shows no arguments" in client.get(f"/runs/{run.id}").text
+    assert "does not show arguments" in client.get(f"/runs/{run.id}").text
 
 
 FOUND = {
@@ -120,16 +120,16 @@ def test_runs_are_found_by_filters_in_the_address(busy, client):
     assert found == FOUND
 
 
-def test_the_tabs_of_states_keep_the_rest_of_the_filter(busy, client):
+def test_the_state_tabs_keep_the_rest_of_the_filter(busy, client):
     page = client.get("/runs", params={"q": "state:failed task:shop.orders:charge since:24h"}).text
 
     others = "task%3Ashop.orders%3Acharge+since%3A24h"
     assert f'/runs?q=state%3Aqueued+{others}"' in page
-    assert f'/runs?q={others}"' in page, "and all states"
+    assert f'/runs?q={others}"' in page, "the tab of all states"
     assert f'q=state%3Afailed+{others}" aria-current="true"' in page
 
 
-def test_a_filter_that_is_not_understood_is_explained(client):
+def test_the_error_in_an_invalid_filter_is_explained(client):
     page = client.get("/runs", params={"q": "colour:red state:odd since:ever tag:x word"}).text
 
     for hint in (
@@ -151,13 +151,13 @@ TYPOS = {
 
 
 @pytest.mark.parametrize(("text", "words"), TYPOS.items())
-def test_a_filter_with_a_typo_lists_nothing_and_says_what_was_meant(busy, client, text, words):
+def test_a_filter_with_a_typo_lists_no_run_and_suggests_a_correction(busy, client, text, words):
     page = client.get("/runs", params={"q": text})
     api = client.get("/api/runs", params={"q": text})
 
     assert (page.status_code, page.text.count("data-row")) == (422, 0)
     assert words in page.text.partition('role="alert"')[2]
-    assert "No run fits" not in page.text, "that would be an answer"
+    assert "No matching run" not in page.text, "an empty list would look like a result"
     assert (api.status_code, words in api.json()["detail"]) == (422, True)
 
 
@@ -169,18 +169,18 @@ def test_a_filter_with_a_typo_lists_nothing_and_says_what_was_meant(busy, client
         ("task:charge", "task:shop.orders:charge"),
     ],
 )
-def test_a_name_that_there_is_not_is_answered_with_one_that_there_is(busy, client, text, meant):
+def test_a_filter_by_an_unknown_name_suggests_a_known_name(busy, client, text, meant):
     page = client.get("/runs", params={"q": text}).text
 
-    assert "No run fits" in page
+    assert "No matching run" in page
     assert "did you mean" in page
     assert f">{meant}</a>" in page
 
 
-def test_a_name_that_there_is_stays_though_no_run_fits(busy, client):
+def test_a_filter_by_a_known_name_suggests_no_other_name(busy, client):
     page = client.get("/runs", params={"q": "task:shop.orders:charge state:running"}).text
 
-    assert "No run fits" in page
+    assert "No matching run" in page
     assert "did you mean" not in page
 
 
@@ -192,7 +192,7 @@ def test_a_runs_id_leads_to_the_run(busy, client):
     assert page.headers["location"] == f"/runs/{run.id}"
 
 
-def test_lists_go_on_where_they_ended(shop, client):
+def test_a_list_continues_after_the_last_row(shop, client):
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(60))
 
     first = client.get("/runs").text
@@ -217,7 +217,7 @@ def test_schedules_are_listed_in_pages(shop, client):
 
 @pytest.mark.parametrize("stripped", [True, False])
 @pytest.mark.stores("sqlite")
-def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
+def test_the_dashboard_works_with_a_proxy_that_strips_or_keeps_its_path(busy, stripped):
     client = TestClient(below(client_of(busy.app).app, "/ops"), base_url="http://localhost")
     before = "" if stripped else "/ops"
 
@@ -232,7 +232,7 @@ def test_a_proxy_may_take_its_path_off_or_not(busy, stripped):
 @pytest.mark.parametrize(
     "path", ["/runs/nothing", "/schedules/none", "/bulk/x", "/bulk/%00", "/nowhere"]
 )
-def test_what_is_not_there_is_said_in_words(client, path):
+def test_an_unknown_address_shows_a_not_found_page(client, path):
     page = client.get(path)
 
     assert page.status_code == 404
@@ -250,7 +250,7 @@ def test_the_dashboard_works_below_a_path(busy):
     assert 'href="/runs' not in page
 
 
-def test_a_worker_that_vanished_is_lost(shop, client):
+def test_a_worker_that_vanished_is_shown_as_lost(shop, client):
     shop.app.store.apply([RegisterWorker("w" * 12, "host-7", 1, 15.0, "[]", "[]")])
 
     shop.app.store.apply([Recover("w" * 12, judge=lambda _run: None)])
@@ -275,7 +275,7 @@ def test_the_calendar_marks_the_days_on_which_clocks_change(zone, day, change):
     days = week(due, ZoneInfo(zone), microseconds_of(begin))
 
     assert [each.change for each in days] == ["", "", f"clocks go {change}", "", "", "", ""]
-    assert [len(each.fires) for each in days] == [1] * 7, "each day has its own, and only one"
+    assert [len(each.fires) for each in days] == [1] * 7, "each day has exactly one mark"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_every_day_of_the_week_shows_that_a_busy_schedule_fires(shop, client, ev
     assert page.count("times in Europe/Berlin") == 1
 
 
-def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
+def test_values_with_secret_names_reach_no_page(shop, client):
     @shop.app.task(name="shop.login:open")
     def open_session(
         user: str, password: str = "", *, options: dict[str, str] | None = None, max_tokens: int = 0
@@ -307,11 +307,11 @@ def test_what_is_named_like_a_secret_reaches_no_page(shop, client):
     pages = [client.get(path).text for path in ("/runs", f"/runs/{run.id}", f"/runs/{run.id}/edit")]
 
     assert not any("hunter2" in page for page in pages)
-    assert all("4096" in page for page in pages[:2]), "a number of words is no secret"
+    assert all("4096" in page for page in pages[:2]), "a word count is no secret"
     assert client.get("/runs", params={"q": "args.password:hunter2-a"}).text.count("data-row") == 0
 
 
-def test_tasks_are_listed_by_what_people_look_for(busy, client):
+def test_tasks_can_be_sorted_by_load_and_failures(busy, client):
     def first(order):
         page = client.get("/tasks", params={"order": order}).text
         return page.partition("data-row")[2].partition("</b>")[0].rpartition("<b>")[2]
@@ -322,7 +322,7 @@ def test_tasks_are_listed_by_what_people_look_for(busy, client):
     assert client.get("/tasks?order=slowest").status_code == 200
 
 
-def test_a_run_shows_the_states_that_it_came_through(busy, client):
+def test_a_run_shows_its_past_states(busy, client):
     run = busy.app.dead.list(task="shop.orders:charge")[0]
     run.retry(actor="ann")
 
@@ -331,7 +331,7 @@ def test_a_run_shows_the_states_that_it_came_through(busy, client):
 
     found = re.findall(r"badge s-(\w+)", states)
     assert found == ["queued", "running", "failed", "queued"]
-    assert "redrive by ann" in states
+    assert "retry by ann" in states
 
 
 def test_the_step_that_failed_a_run_is_drawn(busy, client):
@@ -342,10 +342,10 @@ def test_the_step_that_failed_a_run_is_drawn(busy, client):
     drawn = page.partition('class="waterfall"')[2].partition("</svg>")[0]
     assert re.search(r'class="w-step w-bad">.*print-label', drawn)
     assert "attempt 1, part 2" in drawn
-    assert drawn.count("w-part") >= 1, "what only waited is told from what ended"
+    assert drawn.count("w-part") >= 1, "waiting steps differ from finished steps"
 
 
-def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, monkeypatch):
+def test_a_search_continues_over_several_batches_and_pages(shop, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.application_view.LOOK_RUNS", 3)
     monkeypatch.setattr("duly.dashboard.application_view.LOOKS", 2)
     wanted = shop.charge.enqueue(42)
@@ -358,11 +358,11 @@ def test_a_search_goes_on_from_look_to_look_and_from_page_to_page(shop, client, 
         looked, before = looked + 1, page["next"]
 
     assert [run["id"] for run in page["runs"]] == [wanted.id]
-    assert looked == 2, "six runs at a time"
+    assert looked == 2, "six runs per page"
 
 
 @pytest.mark.stores("sqlite")
-def test_counting_stops_in_time(busy, client, monkeypatch):
+def test_counting_stops_after_a_time_limit(busy, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.application_view.COUNT_SECONDS", -1)
 
     page = client.submit("/dead/confirm", verb="retry", scope="matching", q="error:bank")
@@ -382,15 +382,15 @@ def test_counting_stops_in_time(busy, client, monkeypatch):
         "?kind=run&verb=discard&name=x",
     ],
 )
-def test_a_question_about_nothing_is_not_found(busy, client, query):
+def test_a_confirmation_of_an_unknown_action_is_not_found(busy, client, query):
     assert client.get(f"/ask{query}").status_code == 404
 
 
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("?kind=queue&verb=limit&name=mail&limit=many", "a limit is a whole number"),
-        ("?kind=queue&verb=limit&name=mail&limit=0", "a limit is a whole number"),
+        ("?kind=queue&verb=limit&name=mail&limit=many", "a limit must be a whole number"),
+        ("?kind=queue&verb=limit&name=mail&limit=0", "a limit must be a whole number"),
         ("?kind=schedule&verb=backfill&name=half-hourly-sync&from=x&to=y", "a date and a time"),
         (
             "?kind=schedule&verb=backfill&name=half-hourly-sync&to=y&from=0001-01-01T00:00%2B14:00",
@@ -398,31 +398,31 @@ def test_a_question_about_nothing_is_not_found(busy, client, query):
         ),
         (
             "?kind=schedule&verb=backfill&name=half-hourly-sync&from=2026-01-02&to=2026-01-01",
-            "from must lie before to",
+            "from must be before to",
         ),
     ],
 )
-def test_a_question_with_a_wrong_field_says_what_is_wrong(busy, client, query, words):
+def test_a_confirmation_with_a_wrong_field_explains_the_error(busy, client, query, words):
     answer = client.get(f"/ask{query}")
 
     assert (answer.status_code, words in answer.text) == (409, True)
 
 
-def test_a_question_names_what_follows_and_changes_nothing(busy, client):
+def test_a_confirmation_names_the_consequences_and_changes_nothing(busy, client):
     (waiting,) = busy.app.runs.list(queue="mail", state="queued")
     queue = client.get("/ask?kind=queue&verb=pause&name=mail").text
     run = client.get(f"/ask?kind=run&verb=cancel&name={waiting.id}").text
     odd = client.get("/ask", params={"kind": "queue", "verb": "pause", "name": "a/b <c>"}).text
 
-    assert "No worker starts a run of it" in queue
-    assert "ends as cancelled without being started" in run
+    assert "do not start until an operator" in queue
+    assert "ends as cancelled and never starts" in run
     assert 'action="/queues/a%2Fb%20%3Cc%3E/pause"' in odd
     assert waiting.refresh().state == "queued"
     reader = client_of(busy.app, write=False)
     assert "Pause the queue" not in reader.get("/ask?kind=queue&verb=pause&name=mail").text
 
 
-def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
+def test_the_duration_of_a_run_includes_its_retries(shop, client):
     @shop.app.task(name="shop.orders:flaky", retries=Retry(1, base=0.3, jitter=False))
     def flaky():
         if current().attempt == 1:
@@ -435,7 +435,9 @@ def test_a_run_takes_from_its_first_start_to_its_end(shop, client):
     row = client.get("/runs?q=task:shop.orders:flaky").text.partition("data-row")[2]
     page = client.get(f"/runs/{run.id}").text
 
-    assert re.search(r'<td class="right">([3-9]\d\d ms|\d\.\d\d s)</td>', row), "with the wait"
+    assert re.search(r'<td class="right">([3-9]\d\d ms|\d\.\d\d s)</td>', row), (
+        "the duration includes the back-off"
+    )
     assert re.search(r"Start to end</dt><dd>([3-9]\d\d ms|\d\.\d\d s)", page)
     assert "First started" in page
     assert "Last started" in page

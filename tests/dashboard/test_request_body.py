@@ -1,4 +1,4 @@
-"""Bodies that are refused: the connection is closed, and the server does not parse the rest."""
+"""Refused bodies: the server closes the connection and does not parse the rest."""
 
 import asyncio
 import socket
@@ -14,14 +14,14 @@ from duly.limits import HTTP_BODY_BYTES
 from tests.dashboard.test_bounds import post_in_pieces
 
 pytestmark = pytest.mark.stores("sqlite")
-TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 CHUNKED = "Transfer-Encoding: chunked"
 TOO_LONG = f"Content-Length: {HTTP_BODY_BYTES + 1}"
 NEXT = b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def answer_of(address, line, length, body, *, host="localhost"):
-    """Return all that a server sends until it closes the connection; the client never does."""
+    """Return the server's bytes until it closes the connection. The client never closes it."""
     place = urlsplit(address)
     head = (line, f"Host: {host}", "Content-Type: application/x-www-form-urlencoded", length)
     with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
@@ -44,7 +44,12 @@ def answer_of(address, line, length, body, *, host="localhost"):
         ("POST /login HTTP/1.1", TOO_LONG, "localhost", 413),
         ("GET /login HTTP/1.1", TOO_LONG, "localhost", 413),
         ("POST /login HTTP/1.1", f"Content-Length: {'9' * 19}", "localhost", 413),
-        ("POST /login HTTP/1.1", "Content-Length: 10000", "localhost", 413),  # It comes slowly.
+        (
+            "POST /login HTTP/1.1",
+            "Content-Length: 10000",
+            "localhost",
+            413,
+        ),  # The body arrives slowly.
     ],
 )
 def test_a_server_closes_the_connection_of_a_body_that_it_does_not_read(
@@ -58,7 +63,7 @@ def test_a_server_closes_the_connection_of_a_body_that_it_does_not_read(
 
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert b"\r\nconnection: close\r\n" in answer.lower()
-    assert answer.count(b"HTTP/1.1 ") == 1, "what follows is not read"
+    assert answer.count(b"HTTP/1.1 ") == 1, "the rest of the body is not read"
 
 
 def test_a_body_without_a_length_is_refused_before_any_of_it_is_read(shop, serve):
@@ -75,11 +80,11 @@ def test_a_body_that_is_read_leaves_the_connection_open(shop, serve):
 
     answers = answer_of(address, "POST /login HTTP/1.1", "Content-Length: 3", b"a=b" + last)
 
-    assert answers.startswith(b"HTTP/1.1 403 "), "it has no token"
+    assert answers.startswith(b"HTTP/1.1 403 "), "the form has no token"
     assert answers.count(b"HTTP/1.1 ") == 2
 
 
-def test_a_wsgi_server_is_not_told_to_close_its_connection(shop):
+def test_a_wsgi_response_has_no_connection_header(shop):
     environ = {"HTTP_HOST": "localhost", "HTTP_TRANSFER_ENCODING": "chunked"}
     environ |= {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "1", "QUERY_STRING": ""}
     setup_testing_defaults(environ)
@@ -95,7 +100,7 @@ def test_a_wsgi_server_is_not_told_to_close_its_connection(shop):
     assert "connection" not in {name.lower() for name, _ in headers}
 
 
-def test_a_body_of_http_2_need_not_say_how_long_it_is(shop):
+def test_a_body_of_http_2_needs_no_content_length(shop):
     parts = [b"x", b"y"]
 
     async def receive():
@@ -104,10 +109,10 @@ def test_a_body_of_http_2_need_not_say_how_long_it_is(shop):
 
     pages = dashboard(shop.app, auth=lambda _: "ann", write=True)
 
-    assert post_in_pieces(pages, receive) == 403, "it was read, and has no token"
+    assert post_in_pieces(pages, receive) == 403, "the form was read and has no token"
 
 
-def test_a_form_that_was_cut_off_is_not_carried_out(shop):
+def test_a_truncated_form_is_not_carried_out(shop):
     pages = dashboard(shop.app, auth=TokenAuth(TOKEN), write=True)
     messages = [
         {"type": "http.request", "body": b"limit=1", "more_body": True},

@@ -1,4 +1,4 @@
-"""Who may look, who may act, and what no page lets through (rules S4 to S14, S19, S20, S22)."""
+"""Access to pages and actions, and hostile requests (rules S4 to S14, S19, S20, S22)."""
 
 import re
 import secrets
@@ -16,7 +16,7 @@ from tests.dashboard.conftest import client_of
 from tests.dashboard.test_pages import PAGES
 
 HERE = Path(duly.dashboard.__file__).parent
-TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 WRITES = (
     "/runs/x/cancel",
     "/runs/x/retry",
@@ -28,10 +28,10 @@ WRITES = (
     "/schedules/x/run",
 )
 
-pytestmark = pytest.mark.stores("sqlite")  # None of this is a store's doing.
+pytestmark = pytest.mark.stores("sqlite")  # None of this depends on the store.
 
 
-def test_every_answer_forbids_frames_foreign_scripts_and_keeping(client):
+def test_every_response_forbids_frames_foreign_scripts_and_caching(client):
     for path in (*PAGES, "/nowhere", "/login", "/static/dashboard.css"):
         headers = client.get(path, follow_redirects=False).headers
 
@@ -47,7 +47,7 @@ def test_every_answer_forbids_frames_foreign_scripts_and_keeping(client):
         assert "access-control-allow-origin" not in headers
 
 
-def test_another_host_name_is_not_answered(shop):
+def test_a_request_for_another_host_name_is_refused(shop):
     for auth in (None, TokenAuth(TOKEN)):
         pages = dashboard(shop.app, auth=auth, hosts={"localhost"} if auth else None)
         evil = TestClient(pages, base_url="http://evil.test")
@@ -78,14 +78,14 @@ def test_a_token_opens_a_session_and_is_in_no_address(shop):
     assert client.get("/audit").status_code == 401
 
 
-def test_a_token_is_taken_as_a_header(shop):
+def test_a_token_is_accepted_as_a_header(shop):
     client = client_of(shop.app, auth=TokenAuth(TOKEN))
 
     assert client.get("/", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
     assert client.get("/", headers={"Authorization": "Bearer no"}).status_code == 403
 
 
-def test_a_session_that_somebody_made_up_opens_nothing(shop):
+def test_a_forged_session_is_refused(shop):
     auth = TokenAuth(TOKEN)
     client = client_of(shop.app, auth=auth)
     session, until, signature = auth.new_session().split(".")
@@ -103,7 +103,7 @@ def test_a_session_that_somebody_made_up_opens_nothing(shop):
     assert client.get("/").status_code == 200
 
 
-def test_tokens_cannot_be_tried_out(shop):
+def test_repeated_wrong_tokens_are_refused(shop):
     client = client_of(shop.app, auth=TokenAuth(TOKEN))
 
     answers = [client.submit("/login", token=f"wrong {number}") for number in range(12)]
@@ -120,17 +120,17 @@ def test_tokens_cannot_be_tried_out(shop):
     ],
 )
 def test_tokens_that_can_be_guessed_are_refused(token):
-    with pytest.raises(BadOption, match="128 bits"):
+    with pytest.raises(BadOption, match="128 random bits"):
         TokenAuth(token)
 
 
-def test_tokens_that_generators_make_are_taken():
+def test_tokens_from_generators_are_accepted():
     for _ in range(50):
         for token in (secrets.token_urlsafe(16), secrets.token_hex(16), new_secret()):
             TokenAuth(token)
 
 
-def test_names_and_passwords_with_their_roles(shop):
+def test_names_and_passwords_give_their_roles(shop):
     auth = BasicAuth({"ann": "secret-of-ann"}, viewers={"eve": "secret-of-eve"})
     client = client_of(shop.app, auth=auth, write=True)
 
@@ -147,7 +147,7 @@ def test_names_and_passwords_with_their_roles(shop):
 
 
 @pytest.mark.parametrize("answer", [None, False, "", 1, Viewer(""), {"name": "ann"}])
-def test_a_hook_that_knows_nobody_lets_nobody_in(shop, answer):
+def test_a_hook_that_identifies_no_user_admits_no_user(shop, answer):
     async def coroutine(_request):
         return answer
 
@@ -168,14 +168,14 @@ def test_a_hook_may_be_a_coroutine(shop):
     assert "read-only" in page.text
 
 
-def test_where_nobody_may_act_the_pages_are_given_no_acts_at_all(shop):
+def test_a_read_only_view_offers_no_operator_actions(shop):
     desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
 
     with pytest.raises(BadOption, match="read-only"):
         desk.operator  # noqa: B018 - it raises
 
 
-def test_a_dashboard_is_read_only_unless_told_otherwise(busy):
+def test_a_dashboard_is_read_only_by_default(busy):
     client = client_of(busy.app)
 
     for path in WRITES:
@@ -214,7 +214,7 @@ def test_a_write_without_the_token_of_our_pages_is_refused(client, shop):
     assert shop.app.store.list_audit_entries(None, 5) == []
 
 
-def test_asking_changes_nothing(busy, client):
+def test_a_get_request_changes_nothing(busy, client):
     before = busy.app.store.list_audit_entries(None, 100)
 
     for path in WRITES:
@@ -240,7 +240,7 @@ def test_hostile_text_is_shown_as_text(shop, client):
             assert "<img src=x" not in page.text
 
 
-def test_odd_parameters_are_no_errors_of_the_server(client):
+def test_odd_parameters_cause_no_server_errors(client):
     for value in ("\0", "%", "'; DROP TABLE duly_runs; --", "9" * 400, "\u202e", "-1", "1e9"):
         for name in ("q", "before", "window", "subject", "task", "fingerprint"):
             for path in (*PAGES, "/dead/group"):
@@ -250,7 +250,7 @@ def test_odd_parameters_are_no_errors_of_the_server(client):
             assert answer.status_code < 500, (qualifier, value)
 
 
-def test_templates_turn_no_escaping_off_and_hold_no_scripts_or_styles():
+def test_templates_never_disable_escaping_and_contain_no_scripts_or_styles():
     for template in (HERE / "templates").glob("*.html"):
         text = template.read_text()
         assert not re.search(r"\|\s*safe\b|autoescape false|\bstyle=|\son\w+=", text), template.name
@@ -264,13 +264,13 @@ def test_templates_turn_no_escaping_off_and_hold_no_scripts_or_styles():
         *("localhost/evil.test", "localhost evil.test", "localhost.", "localhost:123456", ""),
     ],
 )
-def test_a_host_is_one_of_ours_as_a_whole(shop, host):
+def test_a_host_that_only_resembles_an_allowed_host_is_refused(shop, host):
     assert client_of(shop.app).get("/", headers={"Host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("hosts", ["localhost", "", [], [None]])
-def test_hosts_that_are_no_collection_of_names_are_refused(shop, hosts):
-    """A text would match every part of itself, also the nothing that a strange header names."""
+def test_a_hosts_option_that_is_no_collection_of_names_is_refused(shop, hosts):
+    """A string would match each of its substrings, including the empty host of a bad header."""
     with pytest.raises(BadOption, match="hosts must be host names"):
         dashboard(shop.app, auth=TokenAuth(TOKEN), hosts=hosts)
 
@@ -278,7 +278,7 @@ def test_hosts_that_are_no_collection_of_names_are_refused(shop, hosts):
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8008", "127.0.0.1:1", "[::1]", "[::1]:80"]
 )
-def test_a_host_of_ours_may_have_a_port(shop, host):
+def test_an_allowed_host_may_have_a_port(shop, host):
     assert client_of(shop.app).get("/", headers={"Host": host}).status_code == 200
 
 
@@ -293,7 +293,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_a_form_that_is_none_is_refused_in_words(shop, kind):
+def test_an_invalid_form_is_refused_with_a_message(shop, kind):
     client = client_of(shop.app, write=True)
     client.get("/queues")
     given, body = FORMS[kind]
@@ -301,7 +301,7 @@ def test_a_form_that_is_none_is_refused_in_words(shop, kind):
     answer = client.post("/queues/mail/pause", content=body, headers={"Content-Type": given})
 
     assert answer.status_code == 403
-    assert "not a form of ours" in answer.text
+    assert "does not belong to this dashboard" in answer.text
     assert answer.headers["x-frame-options"] == "DENY"
 
 
@@ -311,11 +311,11 @@ def test_a_form_that_is_too_long_is_not_read(shop):
     answer = client.submit("/queues/mail/pause", reason="x" * 2_000_000)
 
     assert answer.status_code == 413
-    assert "longer than" in answer.text
+    assert "larger than" in answer.text
     assert shop.app.queues.list() == []
 
 
-def test_a_token_that_is_none_of_ours_is_replaced(shop):
+def test_an_unknown_csrf_token_is_replaced(shop):
     client = client_of(shop.app, write=True)
     for made_up in ("x", "y" * 5_000, "0123456789abcdef"):
         client.cookies.clear()
@@ -328,7 +328,7 @@ def test_a_token_that_is_none_of_ours_is_replaced(shop):
         assert answer.status_code == 403
 
 
-def test_an_auth_that_breaks_lets_nobody_in_and_says_so(shop):
+def test_an_auth_hook_that_raises_admits_no_user_and_reports_an_error(shop):
     def broken(_request):
         raise RuntimeError("the directory of users is away")
 

@@ -1,4 +1,4 @@
-"""Signing in and out: how often a client may try, which passwords do, and when a session ends."""
+"""Signing in and out: limits on tries, accepted passwords, and the end of a session."""
 
 import asyncio
 
@@ -13,27 +13,27 @@ from duly.settings import WorkerSettings
 from duly.worker.services.maintenance import Pruner
 from tests.dashboard.conftest import Client
 
-TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 ANN, BOB = ("ann", "secret-of-ann"), ("bob", "secret-of-bob")
 HERE = "10.0.0.1"
 ON_ONE = pytest.mark.stores("sqlite")
 
 
 class Time:
-    """A clock that stands still, and what was slept."""
+    """A stopped clock that records sleeps."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
         self.slept: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Note it, and return at once."""
+        """Record the sleep and return at once."""
         self.slept.append(seconds)
 
 
 @pytest.fixture
 def time(monkeypatch):
-    """The time of the login limit."""
+    """The clock of the login limit."""
     time = Time()
     monkeypatch.setattr("duly.credentials.monotonic", lambda: time.now)
     monkeypatch.setattr("duly.credentials.sleep", time.sleep)
@@ -60,7 +60,7 @@ def test_wrong_tokens_lock_out_their_own_address_alone(shop, time):
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "60"
     assert client_at(pages, "10.0.0.2").submit("/login", token=TOKEN).status_code == 200
-    assert inside.get("/runs").status_code == 200, "a session is not asked for the token"
+    assert inside.get("/runs").status_code == 200, "a session needs no token"
     time.now += LOGIN_SECONDS
     assert client_at(pages).submit("/login", token=TOKEN).status_code == 200
     assert time.slept == []
@@ -76,11 +76,11 @@ def test_wrong_passwords_lock_out_their_own_address_alone(shop, time):
     assert client_at(pages, "10.0.0.2").get("/", auth=BOB).status_code == 200
     assert time.slept == []
     assert client_at(pages, "10.0.0.2").get("/", auth=ANN).status_code == 200
-    assert time.slept == [LOGIN_DELAY_SECONDS], "many tries of her name make the answer late"
+    assert time.slept == [LOGIN_DELAY_SECONDS], "many tries with her name delay the answer"
 
 
 @ON_ONE
-def test_very_many_tries_make_every_answer_late_and_lock_out_nobody(shop, time):
+def test_very_many_tries_delay_every_answer_and_lock_out_no_user(shop, time):
     pages = dashboard(shop.app, auth=BasicAuth(dict([ANN, BOB])))
     for number in range(100):
         client_at(pages, f"10.0.1.{number}").get("/", auth=(f"name {number}", "wrong"))
@@ -127,7 +127,7 @@ def test_the_addresses_of_one_client_are_counted_together(time, tried, asked, re
     assert is_refused(limit, asked) is refused
 
 
-def test_an_address_whose_other_tries_fail_during_the_delay_is_refused(time, monkeypatch):
+def test_an_address_is_refused_if_its_other_tries_fail_during_the_delay(time, monkeypatch):
     limit = LoginLimit()
     for number in range(LOGIN_FAILURES):
         limit.note_failure(f"10.0.1.{number}", "ann")
@@ -182,7 +182,7 @@ def test_a_session_that_was_signed_out_is_refused_by_every_process(shop, store_u
         for header in ("x", "Basic eA==", "Bearer", f"Bearer {stolen}"):
             assert thief.get("/runs", headers={"Authorization": header}).status_code >= 400, header
         thief.cookies.set("duly_session", colleagues.cookies["duly_session"])
-        assert thief.get("/runs").status_code == 200, "the token has another session"
+        assert thief.get("/runs").status_code == 200, "the token opens another session"
     (act,) = [act for act in shop.app.store.list_audit_entries(None, 5) if act.act == "sign out"]
     assert act.actor == "token"
     assert stolen not in act.subject
@@ -190,7 +190,7 @@ def test_a_session_that_was_signed_out_is_refused_by_every_process(shop, store_u
 
 
 @ON_ONE
-def test_no_session_is_accepted_where_nobody_checks_whether_it_has_ended(shop):
+def test_a_session_is_refused_when_an_auth_hook_cannot_check_whether_it_has_ended(shop):
     token = TokenAuth(TOKEN)
     session = signed_in(shop.app).cookies["duly_session"]
     wrapped = client_at(dashboard(shop.app, auth=lambda request: token(request)))  # noqa: PLW0108
@@ -202,7 +202,7 @@ def test_no_session_is_accepted_where_nobody_checks_whether_it_has_ended(shop):
 
 
 @ON_ONE
-def test_a_session_of_another_form_is_none(shop):
+def test_a_malformed_session_is_refused(shop):
     token = TokenAuth(TOKEN)
     client = client_at(dashboard(shop.app, auth=token))
     for facts in ("99999999999", "a.b", "", ".", ".99999999999", "a.b.99999999999", "a.1"):
@@ -211,7 +211,7 @@ def test_a_session_of_another_form_is_none(shop):
         assert client.get("/runs").status_code == 401
 
 
-def test_deleting_old_acts_revives_no_session(shop):
+def test_deleting_old_audit_entries_revives_no_session(shop):
     client = signed_in(shop.app)
     session = client.cookies["duly_session"]
     client.submit("/logout")
@@ -235,7 +235,7 @@ def test_only_a_session_can_be_signed_out(shop):
 
 
 @ON_ONE
-def test_while_sign_outs_cannot_be_read_no_session_is_let_in(shop, monkeypatch):
+def test_no_session_is_accepted_while_sign_outs_cannot_be_read(shop, monkeypatch):
     client = signed_in(shop.app)
 
     def away(_subject):
@@ -249,7 +249,7 @@ def test_while_sign_outs_cannot_be_read_no_session_is_let_in(shop, monkeypatch):
 
 
 @ON_ONE
-def test_a_sign_out_that_cannot_be_recorded_is_said_not_to_hold(shop, monkeypatch):
+def test_a_sign_out_that_cannot_be_recorded_is_reported_as_failed(shop, monkeypatch):
     client = signed_in(shop.app)
 
     def away(_session, *, actor):

@@ -1,4 +1,4 @@
-"""What the sentence about health says of what is seen. No store is asked."""
+"""The health sentence for given statistics. These tests use no store."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def ends(good, bad):
     ]
 
 
-def test_all_is_well_where_nothing_is_wrong():
+def test_a_healthy_system_is_reported_as_well():
     health = summarize_health(WELL)
 
     assert (health.level, health.sentence) == ("good", "All is well.")
@@ -58,13 +58,13 @@ def test_all_is_well_where_nothing_is_wrong():
         ),
         ({"workers": [WORKER._replace(state="silent")]}, "warn", "no worker is live"),
         ({"workers": [WORKER._replace(state="dead")]}, "warn", "no worker is live"),
-        ({"dead": 1}, "warn", "1 dead letter waits for a person"),
-        ({"dead": 520}, "warn", "520 dead letters wait for a person"),
-        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for a person"),
+        ({"dead": 1}, "warn", "1 dead letter waits for an operator"),
+        ({"dead": 520}, "warn", "520 dead letters wait for an operator"),
+        ({"dead": 1_001}, "warn", "1,000+ dead letters wait for an operator"),
         (
             {"stranded": [StrandedRuns("shop:gone", "mail", 3, is_registered=False)]},
             "bad",
-            "3 runs of shop:gone wait in queue 'mail', and no live worker registers it",
+            "3 runs of shop:gone wait in queue 'mail', and no live worker knows the task",
         ),
         ({"ends": ends(95, 5)}, "warn", "5 % of the last hour's runs failed (5 of 100)"),
         ({"ends": ends(3, 1)}, "bad", "25 % of the last hour's runs failed (1 of 4)"),
@@ -90,8 +90,8 @@ def test_all_is_well_where_nothing_is_wrong():
             "warn",
             (
                 "a transaction has been open for 6 min in session 42 of user 'ada' from 10.0.0.7"
-                " (application_name 'pg_dump'): the database cannot remove ended runs, and claims"
-                " slow down"
+                " (application_name 'pg_dump'): the database cannot remove ended runs, so"
+                " claiming runs becomes slow"
             ),
         ),
         (
@@ -99,12 +99,12 @@ def test_all_is_well_where_nothing_is_wrong():
             "warn",
             (
                 "a transaction has been open for 1 min in session 42 of user 'ada' from 10.0.0.7:"
-                " the database cannot remove ended runs, and claims slow down"
+                " the database cannot remove ended runs, so claiming runs becomes slow"
             ),
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_reason(change, level, words):
+def test_each_problem_is_reported_with_its_reason(change, level, words):
     health = summarize_health(WELL._replace(**change))
 
     assert health.level == level
@@ -122,25 +122,25 @@ def test_what_is_wrong_is_said_with_its_reason(change, level, words):
         {"oldest_transaction": DUMP._replace(seconds=5.0, slows_claims=True)},
     ],
 )
-def test_little_things_worry_nobody(change):
+def test_small_problems_do_not_change_the_health(change):
     assert summarize_health(WELL._replace(**change)).level == "good"
 
 
-def test_a_run_that_was_interrupted_needs_a_person_whatever_its_age():
+def test_an_interrupted_run_of_any_age_needs_a_person():
     health = summarize_health(WELL._replace(dead=520, interrupted=1))
 
-    assert (health.level, health.sentence) == ("bad", "Something needs you.")
+    assert (health.level, health.sentence) == ("bad", "Action needed.")
     assert health.reasons == (
         (
             "bad",
-            "1 run was interrupted: a person has to find out whether it had its effect",
+            "1 run was interrupted: find out whether it had its effect",
             "runs?q=state%3Ainterrupted",
         ),
-        ("warn", "520 dead letters wait for a person", "dead"),
+        ("warn", "520 dead letters wait for an operator", "dead"),
     )
 
 
-def test_of_many_tasks_that_no_worker_knows_a_few_are_named():
+def test_the_report_names_only_a_few_of_many_unknown_tasks():
     lost = [
         StrandedRuns(f"shop:gone{number}", "mail", 1, is_registered=False) for number in range(9)
     ]
@@ -153,7 +153,7 @@ def test_of_many_tasks_that_no_worker_knows_a_few_are_named():
     assert rest == ("bad", "runs of 6 more tasks wait for a worker that can run them", "tasks")
 
 
-def test_runs_that_wait_while_no_worker_is_live_are_told_once():
+def test_runs_that_wait_while_no_worker_is_live_are_reported_once():
     lost = [StrandedRuns("shop:gone", "mail", 1, is_registered=False)]
     health = summarize_health(
         WELL._replace(workers=[], queues=[QUEUE._replace(waiting=1)], stranded=lost)
@@ -162,16 +162,16 @@ def test_runs_that_wait_while_no_worker_is_live_are_told_once():
     assert [words for _, words, _ in health.reasons] == ["no worker is live, and runs wait"]
 
 
-def test_the_worst_reason_decides():
+def test_the_worst_reason_decides_the_health():
     health = summarize_health(WELL._replace(workers=[], ends=ends(1, 1)))
 
     assert health.level == "bad"
     assert [level for level, _, _ in health.reasons] == ["warn", "bad"]
 
 
-def test_quantiles_lie_between_their_bounds():
+def test_quantiles_are_between_their_bounds():
     assert quantile({}, 0.5) is None
-    assert quantile({100: 10}, 0.5) == 75_000, "evenly between 50 and 100 ms"
+    assert quantile({100: 10}, 0.5) == 75_000, "durations are spread evenly between 50 and 100 ms"
     assert quantile({10: 90, 500: 10}, 0.95) == 375_000
     assert quantile({BEYOND: 1}, 1.0) == 2 * 86_400_000 * 1_000
     assert run_stats([]).p95 is None

@@ -1,4 +1,4 @@
-"""Without scripts, every date and time on a page says whether it is in UTC or in a local zone."""
+"""Without scripts, every date and time on a page is labelled with UTC or a local zone."""
 
 import re
 from html.parser import HTMLParser
@@ -28,10 +28,10 @@ BACKFILL = "/ask?kind=schedule&verb=backfill&name=nightly-report&from=2026-01-01
 
 
 class Page(HTMLParser):
-    """The texts of a page that name a time, and those of them that name no zone.
+    """The texts of a page that contain a time, and those of them that name no zone.
 
-    A zone may be in the text itself or in its line: its paragraph, its list item or its cell.
-    Else the heading of its section or of its column has to name it.
+        A zone may be in the text itself or in its line: its paragraph, its list item or its cell.
+    Otherwise the heading of its section or column must name the zone.
     """
 
     def __init__(self, html):
@@ -49,7 +49,7 @@ class Page(HTMLParser):
                 self.times.append((value, ZONE.search(value) is not None))
 
     def handle_endtag(self, tag):
-        assert self._open.pop()[0] == tag, f"{tag} is closed where it is not open"
+        assert self._open.pop()[0] == tag, f"{tag} is closed but was not open"
 
     def handle_data(self, data):
         if data.strip() and not {"script", "pre"} & {tag for tag, _ in self._open}:
@@ -79,7 +79,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def held(busy):
-    """A run that ended in a step that must not begin twice, after its attempt logged a line."""
+    """A run that was interrupted in a step that must not start twice. Its attempt logged a line."""
 
     def charge():
         current().log.info("asking the bank")
@@ -96,13 +96,13 @@ def held(busy):
 
 @pytest.fixture
 def running(busy):
-    """A run that is under way, and has logged a line."""
+    """A running run that has logged a line."""
     busy.app.queues.resume("reports", actor="bob")
     with busy.app.worker():
         run = busy.nightly.enqueue()
         assert busy.started.wait(SOON)
         yield run
-        busy.let_go.set()
+        busy.released.set()
 
 
 def test_every_time_on_every_page_names_its_zone(busy, held, running, client):
@@ -124,11 +124,11 @@ def test_every_time_on_every_page_names_its_zone(busy, held, running, client):
         assert [text for text, is_labelled in page.times if not is_labelled] == [], path
 
 
-def test_times_of_a_zone_that_this_machine_does_not_know_are_labelled_as_utc(busy, client):
+def test_times_in_an_unknown_zone_are_labelled_as_utc(busy, client):
     with opened_tables(busy.app.url) as tables:
         tables.execute("UPDATE duly_schedules SET trigger = replace(trigger, 'Europe/', 'Mars/')")
 
     page = client.get("/schedules/nightly-report").text
 
     assert "in Mars/Berlin" in page
-    assert re.search(r"What became of the last</h2><span[^>]*>times in UTC<", page)
+    assert re.search(r"Last firings</h2><span[^>]*>times in UTC<", page)

@@ -1,4 +1,4 @@
-"""What is not ours is unchanged, licensed and small."""
+"""Vendored files are unchanged, licensed and small."""
 
 import gzip
 import hashlib
@@ -12,7 +12,7 @@ FILES = [file for file in VENDOR.iterdir() if file.suffix in {".js", ".css"}]
 MOST_BYTES = 60_000
 
 
-def test_vendored_files_are_those_that_were_fetched():
+def test_vendored_files_are_unchanged():
     sums = dict(line.split()[::-1] for line in (VENDOR / "SHA256SUMS").read_text().splitlines())
 
     assert sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in FILES}
@@ -27,7 +27,7 @@ def test_vendored_files_come_with_their_licences_and_versions():
         assert (VENDOR / f"{name}.LICENSE").exists(), name
 
 
-def test_all_that_a_page_loads_is_small():
+def test_the_files_that_a_page_loads_are_small():
     files = [*STATIC.glob("*.*"), *FILES]
 
     assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= MOST_BYTES

@@ -1,4 +1,4 @@
-"""How many requests of one viewer read at the same time, and that others are answered meanwhile."""
+"""The limit on simultaneous reads of one viewer. Other viewers still get answers."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ from duly.limits import READS_OF_ONE
 
 ON_ONE = pytest.mark.stores("sqlite")
 ANN, BOB = ("ann", "secret-of-ann"), ("bob", "secret-of-bob")
-TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of these tests alone
+TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 MORE_THAN_THREADS = 45
 """Starlette has 40 threads for all requests."""
 SEARCH = "/runs?q=args.a:1"
@@ -25,7 +25,7 @@ SOON = 20
 
 
 class Held:
-    """Searches and metrics, which wait until they are released."""
+    """Searches and metrics that wait until they are released."""
 
     def __init__(self, monkeypatch):
         self.begun = threading.Semaphore(0)
@@ -48,7 +48,7 @@ class Held:
         assert self.released.wait(60)
 
     async def have_begun(self, number):
-        """Wait until so many are held."""
+        """Wait until this number of reads is held."""
         for _ in range(number):
             assert await asyncio.to_thread(self.begun.acquire, timeout=SOON)
 
@@ -68,7 +68,7 @@ def client_at(pages, address="10.0.0.1", **options):
 
 @contextmanager
 def released_at_the_end(held):
-    """Release what is held, also if the test fails: its event loop waits for all threads."""
+    """Release all held reads even if the test fails: its event loop waits for all threads."""
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def released_at_the_end(held):
 
 @ON_ONE
 @pytest.mark.parametrize("path", [SEARCH, "/api/runs?q=args.a:1", "/dead/export", "/metrics"])
-def test_one_viewer_cannot_take_the_reads_of_all(shop, monkeypatch, held, path):
+def test_one_viewer_cannot_use_every_read(shop, monkeypatch, held, path):
     monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05, raising=False)
     pages = dashboard(shop.app, auth=BasicAuth(dict([ANN, BOB])))
 
@@ -105,7 +105,7 @@ def test_one_viewer_cannot_take_the_reads_of_all(shop, monkeypatch, held, path):
 
 
 @ON_ONE
-def test_looks_at_the_session_of_one_viewer_do_not_take_the_threads_of_all(shop, monkeypatch):
+def test_session_checks_of_one_viewer_do_not_use_every_thread(shop, monkeypatch):
     monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
     pages = dashboard(shop.app, auth=TokenAuth(TOKEN))
     begun, released, look = threading.Semaphore(0), threading.Event(), Sessions.has_ended
@@ -141,7 +141,7 @@ def test_looks_at_the_session_of_one_viewer_do_not_take_the_threads_of_all(shop,
 
 
 @ON_ONE
-def test_an_act_that_is_refused_says_that_nothing_was_done(shop, monkeypatch, held):
+def test_a_refused_action_reports_that_nothing_was_done(shop, monkeypatch, held):
     monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
     pages = dashboard(shop.app, auth=BasicAuth(dict([ANN])), write=True)
 
@@ -174,7 +174,7 @@ def test_an_act_that_is_refused_says_that_nothing_was_done(shop, monkeypatch, he
         (lambda _request: True, {}, "10.0.0.2", False),
     ],
 )
-def test_viewers_are_counted_by_name_and_where_they_share_one_by_address(
+def test_viewers_are_counted_by_name_and_viewers_that_share_a_name_by_address(
     shop, monkeypatch, held, auth, credentials, address, is_counted_with
 ):
     monkeypatch.setattr(viewer_limit, "READ_WAIT_SECONDS", 0.05)
@@ -193,7 +193,7 @@ def test_viewers_are_counted_by_name_and_where_they_share_one_by_address(
     assert asyncio.run(look()) == (429 if is_counted_with else 200)
 
 
-def test_those_who_wait_get_room_in_their_order():
+def test_waiting_requests_are_admitted_in_order():
     limit, order = ViewerLimit(1), []
 
     async def read(number, room):
@@ -206,7 +206,7 @@ def test_those_who_wait_get_room_in_their_order():
         tasks = [asyncio.create_task(read(number, room)) for number in range(4)]
         await asyncio.sleep(0)
         assert order == [0]
-        tasks[1].cancel()  # A client that left takes no room.
+        tasks[1].cancel()  # A disconnected client takes no slot.
         room.set()
         await asyncio.wait(tasks)
 
@@ -216,14 +216,14 @@ def test_those_who_wait_get_room_in_their_order():
     assert not limit.open
 
 
-def test_room_that_is_given_to_a_request_that_ends_is_passed_on():
+def test_a_slot_given_to_a_cancelled_request_passes_to_the_next_request():
     limit = ViewerLimit(1)
 
     async def look():
         async with limit.awaited("ann", None):
             waiting = [asyncio.create_task(limit._room("ann", None)) for _ in range(2)]
             await asyncio.sleep(0)
-        waiting[0].cancel()  # At the moment at which it was given the room.
+        waiting[0].cancel()  # Cancelled at the moment at which it got the slot.
         async with asyncio.timeout(SOON):
             await waiting[1]
         limit._close("ann")
@@ -233,7 +233,7 @@ def test_room_that_is_given_to_a_request_that_ends_is_passed_on():
     assert not limit.open
 
 
-def test_a_page_whose_viewer_reads_too_much_stays_as_it_is(monkeypatch):
+def test_a_live_page_does_not_change_while_its_viewer_reads_too_much(monkeypatch):
     monkeypatch.setattr("duly.dashboard.live.LIVE_SECONDS", 0)
     shown = ["one", TooManyReads(), "one", "two"]
 

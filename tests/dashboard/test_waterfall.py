@@ -1,4 +1,4 @@
-"""Where the bars of a run lie, and what they say. No store is asked."""
+"""The positions and labels of the bars of a run. These tests use no store."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_a_run_waits_runs_its_steps_and_ends():
 
 
 def begun(name, began, *, claim, ended=None):
-    """Return a step of `on_crash="hold"`: that it begins is written down."""
+    """Return a step with `on_crash="hold"`, whose start is recorded."""
     return step(name, began, ended)._replace(claim_number=claim)
 
 
@@ -65,7 +65,7 @@ def test_a_step_that_a_run_was_interrupted_in_ends_with_its_attempt():
     assert (last.span.is_open, last.span.note, last.span.is_bad) == (False, "interrupted", True)
 
 
-def test_a_retry_that_meets_such_a_step_does_not_prolong_it():
+def test_a_retry_that_stops_at_an_interrupted_step_does_not_prolong_the_step():
     run = RUN._replace(state="interrupted", generation=2, finished_at=501 * MS, due_at=500 * MS)
     tries = [attempt(10, 30, "timed_out"), attempt(500, 501, "vanished", generation=2)]
 
@@ -78,7 +78,7 @@ def test_a_retry_that_meets_such_a_step_does_not_prolong_it():
     ]
 
 
-def test_a_step_that_a_person_called_done_ended_with_its_attempt():
+def test_a_step_that_a_person_marked_as_done_ended_with_its_attempt():
     run = RUN._replace(generation=2, finished_at=620 * MS, due_at=600 * MS)
     tries = [attempt(10, 30, "lost"), attempt(610, 620, "returned", generation=2)]
     resolved = begun("charge", 15, claim=10, ended=600)
@@ -87,7 +87,7 @@ def test_a_step_that_a_person_called_done_ended_with_its_attempt():
 
     (charge,) = [row.span for row in found if row.span.label == "charge"]
     assert (charge.begin, charge.end) == (15 * MS, 30 * MS)
-    assert charge.note == "called done by a person"
+    assert charge.note == "marked done by an operator"
 
 
 def test_a_step_that_still_runs_is_open():
@@ -98,7 +98,7 @@ def test_a_step_that_still_runs_is_open():
     assert (rows[-1].span.end, rows[-1].span.is_open) == (90 * MS, True)
 
 
-def test_a_delay_is_not_the_queue():
+def test_a_delay_is_not_drawn_as_time_in_the_queue():
     delayed = RUN._replace(due_at=40 * MS, finished_at=60 * MS)
     waiting = RUN._replace(state="queued", due_at=40 * MS)
 
@@ -110,7 +110,7 @@ def test_a_delay_is_not_the_queue():
     assert bars(waiting, now=45) == [("pause", "delayed", 0, 40), ("queue", "in the queue", 40, 45)]
 
 
-def test_retries_are_told_from_their_back_off():
+def test_retries_are_drawn_separately_from_their_back_off():
     run = RUN._replace(due_at=90 * MS, finished_at=110 * MS, attempt=3)
     tries = [
         attempt(5, 10, "raised"),
@@ -129,7 +129,7 @@ def test_retries_are_told_from_their_back_off():
     ]
 
 
-def test_an_attempt_that_sleeps_has_parts_and_its_sleep_is_not_the_queue():
+def test_an_attempt_that_sleeps_has_parts_and_its_sleep_is_not_drawn_as_queue_time():
     run = RUN._replace(finished_at=110 * MS)
     tries = [attempt(5, 10, "suspended"), attempt(100, 110, "returned")]
 
@@ -142,7 +142,7 @@ def test_an_attempt_that_sleeps_has_parts_and_its_sleep_is_not_the_queue():
     ]
 
 
-def test_what_is_waited_for_belongs_to_its_attempt_though_that_is_told_to_begin_later():
+def test_a_wait_belongs_to_the_attempt_part_that_starts_after_it():
     run = RUN._replace(finished_at=110 * MS)
     tries = [
         *(attempt(5, 10, "suspended"), attempt(60, 70, "suspended"), attempt(100, 110, "returned")),
@@ -163,7 +163,7 @@ def test_what_is_waited_for_belongs_to_its_attempt_though_that_is_told_to_begin_
     ]
 
 
-def test_a_run_that_waits_for_an_event_goes_on_waiting():
+def test_the_bar_of_a_run_that_waits_for_an_event_continues():
     run = RUN._replace(state="queued", due_at=10**15)
     rows = waterfall(
         run, [attempt(5, 10, "suspended")], [step("paid", 9, None, kind="wait")], 50 * MS
@@ -187,7 +187,7 @@ def test_the_step_that_raised_is_drawn():
     assert last.is_bad
 
 
-def test_a_loss_is_taken_over_at_once_and_a_redrive_begins_a_generation():
+def test_a_lost_run_is_taken_over_at_once_and_a_retry_starts_a_generation():
     run = RUN._replace(generation=2, due_at=70 * MS, finished_at=90 * MS)
     tries = [
         attempt(5, 10, "lost"),
@@ -206,7 +206,7 @@ def test_a_loss_is_taken_over_at_once_and_a_redrive_begins_a_generation():
     ]
 
 
-def test_a_running_attempt_grows():
+def test_the_bar_of_a_running_attempt_grows():
     run = RUN._replace(state="running", claimed_at=20 * MS, claim_number=1)
 
     rows = waterfall(run, [], [], 50 * MS)
@@ -223,5 +223,5 @@ def test_a_running_attempt_grows():
         (7_503_000_001, "2 h 5 min 3.000001 s"),
     ],
 )
-def test_lengths_are_exact(microseconds, words):
+def test_durations_are_shown_exactly(microseconds, words):
     assert exact_length(microseconds) == words

@@ -1,4 +1,4 @@
-"""A dashboard without `auth`: it answers this machine alone, and asks for the token it logs."""
+"""A dashboard without `auth` answers only this machine and requires the token it logs."""
 
 import logging
 import re
@@ -13,14 +13,14 @@ from duly.dashboard import TokenAuth, dashboard
 from duly.errors import BadOption
 from tests.dashboard.conftest import TOKEN_FIELD
 
-pytestmark = pytest.mark.stores("sqlite")  # Who may look is not decided by a store.
+pytestmark = pytest.mark.stores("sqlite")  # Access does not depend on the store.
 
 LINK = re.compile(r"(http://\S+/login)#([0-9a-f]{64})\b")
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded"])
 @pytest.mark.parametrize("sent", ["testclient", "127.0.0.1", "10.0.0.9"])
-def test_no_forwarding_header_lets_a_stranger_in(busy, serve, header, sent):
+def test_a_request_with_a_forwarding_header_is_refused(busy, serve, header, sent):
     address = serve(dashboard(busy.app))
 
     for path in ("/", "/runs", "/login", "/api/runs"):
@@ -30,7 +30,7 @@ def test_no_forwarding_header_lets_a_stranger_in(busy, serve, header, sent):
         assert "auth=" in answer.text
 
 
-def test_a_proxy_that_sends_no_forwarding_headers_is_asked_for_the_token(busy, serve):
+def test_a_proxy_without_forwarding_headers_needs_the_token(busy, serve):
     address = serve(dashboard(busy.app))
 
     for path in ("/", "/runs", "/api/runs", "/metrics"):
@@ -62,7 +62,7 @@ def test_the_logged_link_opens_a_session(busy, serve, caplog):
 
 
 def test_a_token_that_was_given_is_not_logged(busy, serve, caplog):
-    token = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - of this test alone
+    token = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for this test only
     address = serve(dashboard(busy.app, auth=TokenAuth(token)))
 
     with caplog.at_level(logging.DEBUG, "duly"):
@@ -72,12 +72,12 @@ def test_a_token_that_was_given_is_not_logged(busy, serve, caplog):
     assert "/login#" not in caplog.text
 
 
-def test_acts_without_auth_are_refused_at_the_start(shop):
+def test_actions_without_auth_are_refused_at_startup(shop):
     with pytest.raises(BadOption, match="needs auth="):
         dashboard(shop.app, write=True)
 
 
-def test_the_test_client_of_starlette_comes_in_unless_it_speaks_for_another(shop):
+def test_the_starlette_test_client_is_admitted_unless_it_forwards_a_request(shop):
     client = TestClient(dashboard(shop.app), base_url="http://localhost")
 
     assert client.get("/").status_code == 200

@@ -1,4 +1,4 @@
-"""A look at the dashboard with a browser, and all that went wrong in it."""
+"""A browser visit to the dashboard that records all errors."""
 
 import re
 from typing import Any, Self
@@ -6,18 +6,18 @@ from typing import Any, Self
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response
 
 DEADLINE = 30_000
-"""Milliseconds after which what should be seen is taken not to come."""
+"""Milliseconds after which an expected element counts as missing."""
 EXPECTED = (
     "Failed to load resource: the server responded with a status of 4",
     "The Cross-Origin-Opener-Policy header has been ignored",
 )
-"""What the console says of pages that refuse something, as some should, and of plain HTTP."""
-TOKEN = "Vz3kQ9mX-7bRtY2wLp8cJ5nHs0dFgA4u"  # noqa: S105 - of these tests alone
+"""Expected console messages: refused requests, and pages over plain HTTP."""
+TOKEN = "Vz3kQ9mX-7bRtY2wLp8cJ5nHs0dFgA4u"  # noqa: S105 - for these tests only
 RUN_ID = re.compile(r"/runs/([0-9a-f]{8}-[0-9a-f-]{27})$")
 
 
 class Visit:
-    """A page, with all that went wrong in it and all that it asked of others."""
+    """A page, with its errors and its requests to other hosts."""
 
     def __init__(self, browser: Browser, address: str, **options: Any) -> None:
         settings = {"viewport": {"width": 1440, "height": 900}} | options
@@ -44,16 +44,16 @@ class Visit:
         return self.page
 
     def stay(self) -> None:
-        """Mark the document that is shown: one that is loaded anew has no mark."""
+        """Mark the current document. A reloaded document has no mark."""
         self.page.evaluate("window.stayed = true")
 
     @property
     def has_stayed(self) -> bool:
-        """Say whether the document is still the one that was marked."""
+        """Return whether the document is still the marked one."""
         return bool(self.page.evaluate("window.stayed === true"))
 
     def runs(self) -> list[str]:
-        """Return the ids of the runs that the page lists, from above."""
+        """Return the ids of the listed runs, from top to bottom."""
         links = self.page.locator("main tbody a[href*='/runs/']")
         found = links.evaluate_all("links => links.map(link => link.href)")
         return list(dict.fromkeys(match[1] for link in found if (match := RUN_ID.search(link))))
@@ -64,12 +64,12 @@ class Visit:
         return self.page.locator("main section").filter(has=titled)
 
     def press(self, button: str) -> None:
-        """Press a button that leads to another page, and wait for that."""
+        """Press a button that leads to another page, and wait for that page."""
         with self.page.expect_navigation():
             self.page.get_by_role("button", name=button).click()
 
     def confirm(self, button: str, then: str, *, reason: str = "") -> None:
-        """Press a button that asks once more, and say yes."""
+        """Press a button that asks for confirmation, and confirm."""
         self.press(button)
         self.page.get_by_label("Why").fill(reason)
         self.press(then)

@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the blocks of code in them."""
+"""The pages of the documentation and their code blocks."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
-    """A fenced block: its kind (`python`, `sh`, …), its text, and where it begins."""
+    """A fenced block: its kind (`python`, `sh`, …), its text, and its first line."""
 
     kind: str
     text: str
@@ -20,7 +20,7 @@ class Block(NamedTuple):
 
 
 def name_of(page: Path) -> str:
-    """Name a page as a person would: by its path in the project."""
+    """Return the path of a page in the project."""
     return str(page.relative_to(ROOT))
 
 
@@ -34,5 +34,5 @@ def blocks(page: Path) -> list[Block]:
 
 
 def blocks_of(*kinds: str) -> list[Block]:
-    """Return the blocks of some kinds, of all pages."""
+    """Return the blocks of these kinds from all pages."""
     return [block for page in PAGES for block in blocks(page) if block.kind in kinds]

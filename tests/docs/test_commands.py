@@ -1,4 +1,4 @@
-"""Every command line and every piece of configuration in README and docs is one that duly takes."""
+"""Every command line and every piece of configuration in README and docs is valid."""
 
 import configparser
 import re
@@ -13,17 +13,17 @@ import yaml
 from duly.cli import commands
 from duly.limits import GRACE_SECONDS
 from duly.settings import check_settings
-from duly.worker import supervisor
+from duly.worker.shutdown import KILL_AFTER_GRACE
 from tests.docs.pages import PAGES, blocks_of, name_of
 
 SHELLS = ("sh", "console")
 ENDS = {"|", "||", "&", "&&", ";", ">", ">>", "2>&1"}
-"""What ends a command, as a word of its own."""
+"""Words that end a command."""
 INLINE = re.compile(r"`duly ((?:[a-z-]+|-).*?)`", re.DOTALL)
 
 
 def command_lines() -> Iterator[object]:
-    """Give every `duly …` in a block, as its words."""
+    """Yield the words of every `duly …` command in a block."""
     for block in blocks_of(*SHELLS):
         lines = block.text.replace("\\\n", " ").splitlines()
         if block.kind == "console":
@@ -36,7 +36,7 @@ def command_lines() -> Iterator[object]:
 
 
 def read_command(words: list[str]) -> None:
-    """Read a command line without its `duly`, as the real commands do."""
+    """Parse a command line without its `duly`, like the real commands."""
     command: click.Command = commands
     parent = None
     while isinstance(command, click.Group):
@@ -49,12 +49,12 @@ def read_command(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", list(command_lines()))
-def test_a_command_of_a_block_can_be_read(words):
+def test_a_command_in_a_code_block_is_valid(words):
     read_command(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_command_that_a_page_mentions_is_one(page):
+def test_a_command_that_a_page_mentions_exists(page):
     for said in INLINE.findall(page.read_text()):
         command: click.Command = commands
         options: set[str] = set()
@@ -71,20 +71,20 @@ def test_a_command_that_a_page_mentions_is_one(page):
 
 
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=lambda block: block.place)
-def test_settings_in_toml_are_settings(block):
+def test_settings_in_a_toml_block_exist(block):
     tool = tomllib.loads(block.text).get("tool", {})
 
     check_settings({name: (value, block.place) for name, value in tool.get("duly", {}).items()})
 
 
-LONGEST_STOP = GRACE_SECONDS + supervisor._KILL_AFTER_GRACE
-"""How long a worker may take to end, in seconds."""
+LONGEST_STOP = GRACE_SECONDS + KILL_AFTER_GRACE
+"""The longest time that a worker may take to end, in seconds."""
 
 
 @pytest.mark.parametrize("block", blocks_of("ini"), ids=lambda block: block.place)
-def test_a_unit_starts_a_worker_and_gives_it_time_to_stop(block):
+def test_a_systemd_unit_starts_a_worker_and_allows_time_to_stop(block):
     unit = configparser.ConfigParser(interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment]  # names of systemd have capitals
+    unit.optionxform = str  # type: ignore[assignment]  # systemd names have capitals
     unit.read_string(block.text)
     program, *words = shlex.split(unit["Service"]["ExecStart"])
 
@@ -94,7 +94,7 @@ def test_a_unit_starts_a_worker_and_gives_it_time_to_stop(block):
 
 
 @pytest.mark.parametrize("block", blocks_of("yaml"), ids=lambda block: block.place)
-def test_a_manifest_has_commands_of_duly_and_gives_workers_time_to_stop(block):
+def test_a_manifest_has_valid_commands_and_allows_workers_time_to_stop(block):
     manifest = yaml.safe_load(block.text)
     values = list(everything_in(manifest))
 
@@ -108,7 +108,7 @@ def test_a_manifest_has_commands_of_duly_and_gives_workers_time_to_stop(block):
 
 
 def everything_in(node: object) -> Iterator[tuple[str, object]]:
-    """Give every name in a manifest, at whatever depth, with what it stands for."""
+    """Yield every name in a manifest, at any depth, with its value."""
     match node:
         case dict():
             for name, value in node.items():

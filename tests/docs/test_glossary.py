@@ -1,4 +1,4 @@
-"""The glossary is short, and has no words that only the code needs."""
+"""The glossary is short and contains no internal terms."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every promise, and every failure that is avoided, has a test, and every test named exists."""
+"""Every promise and every avoided failure has a test, and every named test exists."""
 
 import ast
 import re
@@ -37,9 +37,9 @@ def rows(page: str) -> list[str]:
 
 
 def promises(page: str) -> list[str]:
-    """Return what a page promises: the bold beginnings of its lists, the first cells of its tables.
+    """Return the promises of a page: bold starts of list items and first cells of tables.
 
-    A first cell that begins in bold has its name there. A page ends with what it does not promise.
+    The bold start of a first cell is its name. The last section lists what is not promised.
     """
     promising = page.partition("\n## What is not promised\n")[0]
     listed = re.findall(r"^\* \*\*(.+?)\.?\*\*", promising, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The pages for contributors name files that exist."""
+"""The pages for contributors name only existing files."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The reference in docs/reference is what the code says."""
+"""The reference in docs/reference matches the code."""
 
 import click
 import pytest
@@ -11,7 +11,7 @@ from tools.reference.pages import pages
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """The pages, made anew."""
+    """The pages, newly generated."""
     return pages()
 
 
@@ -21,13 +21,13 @@ def test_the_reference_is_up_to_date(made):
     assert committed == made, "run `make reference` and commit the pages"
 
 
-def test_everything_that_duly_offers_is_in_it(made):
+def test_every_public_name_is_in_the_reference(made):
     told = made["python.md"] + made["errors.md"]
 
     assert [name for name in duly.__all__ if f"`{name}`" not in told] == []
 
 
-def test_every_command_and_every_option_is_in_it(made):
+def test_every_command_and_every_option_is_in_the_reference(made):
     told = made["command_line.md"]
 
     def walk(command: click.Command, path: str) -> None:

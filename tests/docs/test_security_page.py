@@ -1,4 +1,4 @@
-"""The threat model names every trusted party, and tests that exist."""
+"""The threat model names every trusted party and only existing tests."""
 
 import re
 
@@ -16,7 +16,7 @@ MODEL = PAGE.partition("## Threat model")[2].partition("\n## ")[0]
     ["database", "worker", "Redis", "dashboard", "duly_router", "TaskAdmin", "HTTP idempotency",
      "carrier", "users of the machine", "environment"],
 )  # fmt: skip
-def test_the_threat_model_says_what_a_party_is_trusted_with(party):
+def test_the_threat_model_names_every_trusted_party(party):
     rows = [line.split(" | ")[0] for line in MODEL.splitlines() if line.startswith("| ")]
 
     assert [row for row in rows if party in row] != []

@@ -1,4 +1,4 @@
-"""Every Python snippet of README and docs runs; the snippets of one page are one program."""
+"""Every Python snippet of README and docs runs. The snippets of a page form one program."""
 
 import os
 import re
@@ -16,11 +16,11 @@ IMPORTS = (
     "fastapi",
 )
 REDIS = "REDIS_URL"
-"""A page that asks the environment for it needs a Redis."""
+"""A page that reads this environment variable needs a Redis."""
 INTERNALS = "internals"
 """The folder of pages for contributors, which the site leaves out."""
 AT_ONCE = "before you run them again"
-"""A page says so if its database has to be deleted between two runs."""
+"""A page contains this text if its database must be deleted between two runs."""
 
 
 def snippets(page):
@@ -35,7 +35,7 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
     if REDIS in program.read_text():
         environment[REDIS] = request.getfixturevalue("redis_url")
 
-    # What a database remembers outlives the program, and readers try it again in the same folder.
+    # The database outlives the program, and readers run a page again in the same folder.
     times = 1 if AT_ONCE in page.read_text() else 2
     log = tmp_path / "log.txt"
     for _ in range(times):
@@ -47,7 +47,7 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_links_of_a_page_lead_somewhere(page):
+def test_the_links_of_a_page_have_a_target(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
         if target.startswith("http"):
             continue
@@ -69,7 +69,7 @@ def test_every_page_is_in_the_menu_of_the_site():
     assert sorted(listed) == sorted(str(page) for page in pages if page.parts[0] != INTERNALS)
 
 
-def test_pages_of_internals_are_linked_for_contributors_alone():
+def test_pages_of_internals_are_linked_only_for_contributors():
     linking = {name_of(page) for page in PAGES if f"{INTERNALS}/" in page.read_text()}
 
     assert linking == {"ARCHITECTURE.md", "CONTRIBUTING.md"}

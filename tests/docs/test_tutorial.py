@@ -1,8 +1,8 @@
-"""The tutorial, followed to the letter: its file, its commands in one shell, real kills.
+"""The tutorial, followed exactly: its file, its commands in one shell, real kills.
 
-What the page says that a command prints is what it prints: the lines of a `text` block are looked
-for, in their order, in what the block before it printed. `…` stands for anything, and so do ids,
-which differ every time.
+The output of each command matches the page: the lines of a `text` block must occur in this order
+in the output of the block before it. `…` matches any text. Ids match any id, because they differ
+every time.
 """
 
 import os
@@ -21,13 +21,13 @@ from tests.docs.pages import DOCS, blocks
 
 PAGE = DOCS / "tutorial" / "index.md"
 LEFT_TO_THE_READER = ("pip install", "docker run")
-"""What is here already when tests run."""
+"""Commands whose effect is already present in the test environment."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE_SECONDS = 300
 
 
 class Shell:
-    """A bash that is given one block after the other, as a person pastes them."""
+    """A bash into which a test pastes one block after the other, like a reader."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -43,11 +43,11 @@ class Shell:
         )
 
     def paste(self, text: str) -> str:
-        """Run a block; return what it printed."""
+        """Run a block. Return its output."""
         (self._folder / "pasted.sh").write_text(text)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # Read from a file, so that no command of the block takes the rest of it for its input.
+        # Bash reads the block from a file, so that no command consumes the rest of it as input.
         self._process.stdin.write(". ./pasted.sh </dev/null; echo pasted\n")
         self._process.stdin.flush()
         lines = []
@@ -58,7 +58,7 @@ class Shell:
         pytest.fail("the shell has ended:\n" + "".join(lines))
 
     def end(self) -> None:
-        """Kill it, and the keepers that it left; their children die with them."""
+        """Kill the shell and its remaining supervisors. Their children die with them."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdin is not None
@@ -70,7 +70,7 @@ class Shell:
 @contextmanager
 def shell(folder: Path, environment: dict[str, str]) -> Iterator[Shell]:
     opened = Shell(folder, environment)
-    # A command that hangs must not keep the shell from being ended.
+    # A command that hangs must not prevent the end of the shell.
     alarm = threading.Timer(PATIENCE_SECONDS, opened.end)
     alarm.start()
     try:
@@ -82,15 +82,15 @@ def shell(folder: Path, environment: dict[str, str]) -> Iterator[Shell]:
 
 
 _REST = r"(\s*|\d{4}-\d\d-\d\d .*)"
-"""Tasks print into the file that keepers log to, whose words may come before the line's end."""
+"""Tasks print into the log file of supervisors. A log entry may precede the end of a line."""
 
 
 def missing_line(expected: str, printed: str) -> str | None:
-    """Return the first line of what was expected that was not printed, if any."""
+    """Return the first expected line that was not printed, if any."""
     lines = iter(printed.splitlines())
     for line in expected.splitlines():
         words = [re.escape(part) for part in UUID.sub("…", line).split("…")]
-        # Columns are as wide as their widest cell.
+        # The width of a column depends on its widest cell.
         pattern = re.compile(re.sub(r"(\\ )+", r"\\s+", ".*".join(words)).rstrip() + _REST)
         if not any(pattern.fullmatch(each) for each in lines):
             return line
@@ -101,12 +101,12 @@ def missing_line(expected: str, printed: str) -> str | None:
 @pytest.mark.stores("postgres")
 @pytest.mark.untouched
 @pytest.mark.timeout(PATIENCE_SECONDS + 60)
-def test_a_newcomer_gets_through_the_tutorial(tmp_path, store_url):
+def test_a_newcomer_can_complete_the_tutorial(tmp_path, store_url):
     folder = tmp_path / "shop"
     folder.mkdir()
     environment = {name: text for name, text in os.environ.items() if not name.startswith("DULY_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # So that nobody has to wait for 15 s when a keeper was killed; long enough for a busy machine.
+    # Shorter than the default of 15 s after a killed supervisor; long enough for a busy machine.
     environment |= {"DULY_LEASE": "6", "DULY_BEAT": "2"}
 
     with shell(folder, environment) as terminal:

@@ -1,7 +1,7 @@
 """A process that enters a key: `python -m tests.guard.body URL KEY LOG HOW`.
 
-It notes what it does in a file that every process appends to. `HOW` is how its body goes: "quick",
-or "linger", which ends when the file LOG.gate is there.
+It appends its notes to the file LOG, which all processes share. A body with HOW "quick" ends
+immediately; a body with HOW "linger" ends when the file LOG.gate exists.
 """
 
 import os
@@ -16,7 +16,7 @@ LEASE = 1.5
 
 
 def main(url: str, key: str, log: str, how: str) -> None:
-    """Enter the key until it is done, by us or by another."""
+    """Enter the key until this process or another has finished the body."""
     guard = Guard(url, lease=LEASE)
     while True:
         try:
@@ -31,7 +31,7 @@ def main(url: str, key: str, log: str, how: str) -> None:
                 note(log, f"finished {claim.fence}")
                 return
         except (Busy, StoreUnavailable):
-            # One that is frozen between two statements holds its row for ten seconds at most.
+            # A process frozen between two statements holds its row for at most ten seconds.
             time.sleep(0.05)
         except ClaimLost:
             note(log, "lost")
@@ -39,7 +39,7 @@ def main(url: str, key: str, log: str, how: str) -> None:
 
 
 def note(log: str, text: str) -> None:
-    """Append a line, whole."""
+    """Append one line in one write."""
     place = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(place, f"{os.getpid()} {text}\n".encode())
     os.close(place)

@@ -1,4 +1,4 @@
-"""A ledger, a client and a guard on one empty Redis; and no fault armed after a test."""
+"""A ledger, a client and a guard on one empty Redis."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,14 +13,14 @@ from duly.guard.redis import RedisLedger
 
 @pytest.fixture
 def ledger(redis_url: str) -> Iterator[RedisLedger]:
-    """A ledger in an empty Redis, by Redis's own time."""
+    """A ledger in an empty Redis, which uses the clock of Redis."""
     with closing(RedisLedger(redis_url)) as ledger:
         yield ledger
 
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Any]:
-    """That Redis itself."""
+    """A client of that Redis."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""A guarded body runs once per key, and who comes later gets its result."""
+"""A guarded body runs once per key, and later callers get its result."""
 
 import asyncio
 import dataclasses
@@ -19,20 +19,20 @@ from tests.servers.processes import wait_until
 
 @pytest.fixture
 def guard(store_url):
-    """A guard whose leases are short."""
+    """A guard with short leases."""
     with closing(Guard(store_url, lease=1)) as guard:
         yield guard
 
 
 @pytest.fixture
 def other(store_url):
-    """The guard of another process, as far as the store can tell."""
+    """A second guard, which the store treats as another process."""
     with closing(Guard(store_url, lease=1)) as guard:
         yield guard
 
 
 def freeze(claim):
-    """Keep a claim's lease from being renewed, as if its process had stopped."""
+    """Stop the renewal of a claim's lease, as if its process had stopped."""
     claim._lease._ended(claim._lease)
 
 
@@ -45,12 +45,12 @@ class TestOnce:
             claim.done({"id": "ch_1"})
             assert claim.result == {"id": "ch_1"}
 
-        for who in (guard, other):
-            with who.once("invoice:42") as claim:
+        for each in (guard, other):
+            with each.once("invoice:42") as claim:
                 assert not claim.first
                 assert claim.result == {"id": "ch_1"}
 
-    def test_a_block_that_is_left_without_a_word_is_done(self, guard):
+    def test_a_block_that_ends_without_an_explicit_outcome_is_done(self, guard):
         with guard.once("invoice:42"):
             pass
 
@@ -58,27 +58,27 @@ class TestOnce:
             assert not claim.first
             assert claim.result is None
 
-    def test_while_a_body_runs_others_are_told_who_runs_it_and_for_how_long(self, guard, other):
+    def test_a_held_key_raises_busy_with_the_remaining_lease(self, guard, other):
         with guard.once("invoice:42"), pytest.raises(Busy, match="invoice:42") as caught:
             other.once("invoice:42").__enter__()
 
         assert 0 < caught.value.retry_after <= 1
 
-    def test_a_body_that_failed_may_be_tried_again(self, guard):
+    def test_a_failed_body_may_be_tried_again(self, guard):
         with pytest.raises(ZeroDivisionError), guard.once("invoice:42"):
             1 / 0  # noqa: B018
 
         with guard.once("invoice:42") as claim:
             assert (claim.first, claim.attempts, claim.losses) == (True, 2, 0)
 
-    def test_one_that_says_so_itself_too(self, guard):
+    def test_a_body_that_marks_its_claim_as_failed_may_be_tried_again(self, guard):
         with guard.once("invoice:42") as claim:
             claim.fail()
 
         with guard.once("invoice:42") as claim:
             assert claim.first
 
-    def test_who_waits_gets_the_result_when_it_is_there(self, guard, other):
+    def test_a_caller_that_waits_gets_the_result_when_the_body_ends(self, guard, other):
         entered = threading.Event()
 
         def run() -> None:
@@ -94,7 +94,7 @@ class TestOnce:
             assert claim.result == "paid"
         body.join()
 
-    def test_keys_of_another_namespace_are_others(self, store_url, guard):
+    def test_equal_keys_in_different_namespaces_are_different_keys(self, store_url, guard):
         with closing(Guard(store_url, namespace="tenant-2")) as second, guard.once("invoice:42"):
             with second.once("invoice:42") as claim:
                 assert claim.first
@@ -110,7 +110,7 @@ class TestOnce:
         with pytest.raises(KeyConflict, match=r"guard\.reset"):
             guard.once("invoice:42", payload={"sum": 2}).__enter__()
 
-    def test_a_result_is_forgotten_after_its_time(self, guard):
+    def test_a_result_is_forgotten_after_its_ttl(self, guard):
         with guard.once("invoice:42", ttl=0.2):
             pass
 
@@ -118,13 +118,13 @@ class TestOnce:
         with guard.once("invoice:42") as claim:
             assert claim.first
 
-    def test_a_result_that_cannot_be_kept_does_not_make_the_body_run_again(self, guard):
+    def test_a_result_that_cannot_be_stored_does_not_make_the_body_run_again(self, guard):
         with guard.once("invoice:42") as claim:
             claim.done(threading.Lock())
 
         with guard.once("invoice:42") as claim:
             assert not claim.first
-            with pytest.raises(PayloadError, match="not kept"):
+            with pytest.raises(PayloadError, match="not stored"):
                 claim.result  # noqa: B018
 
     def test_fences_only_grow(self, guard):
@@ -136,21 +136,22 @@ class TestOnce:
 
         assert fences == sorted(set(fences))
 
-    def test_a_claim_says_once_how_it_ended(self, guard):
+    def test_a_claim_can_be_ended_only_once(self, guard):
         with guard.once("invoice:42") as claim:
             claim.done()
-            with pytest.raises(RuntimeError, match="it has ended"):
+            with pytest.raises(RuntimeError, match="has already ended"):
                 claim.fail()
-        with guard.once("invoice:42") as claim, pytest.raises(RuntimeError, match="another"):
+        with (
+            guard.once("invoice:42") as claim,
+            pytest.raises(RuntimeError, match="does not hold the key"),
+        ):
             claim.done()
 
 
 class TestLease:
-    """What happens to a holder that is slow, frozen or gone."""
+    """A holder that is slow, frozen or dead."""
 
-    def test_a_body_may_run_for_three_times_its_lease_and_ttl_and_nobody_else_does(
-        self, guard, other
-    ):
+    def test_a_body_that_runs_for_three_times_its_lease_and_ttl_keeps_its_key(self, guard, other):
         with guard.once("invoice:42", ttl=1) as claim:
             until = time.monotonic() + 3 * guard.lease
             while time.monotonic() < until:
@@ -163,7 +164,7 @@ class TestLease:
         found = other.look("invoice:42")
         assert found is None or (found.state, found.attempts) == ("done", 1)
 
-    def test_a_holder_that_is_gone_is_replaced_after_its_lease(self, guard, other):
+    def test_a_holder_that_does_not_renew_its_lease_is_replaced(self, guard, other):
         with guard.once("invoice:42") as lost:
             freeze(lost)
             with other.once("invoice:42", wait=20) as claim:
@@ -177,7 +178,7 @@ class TestLease:
         with guard.once("invoice:42") as claim:
             assert claim.result == "second"
 
-    def test_a_holder_learns_that_it_was_replaced(self, guard, other):
+    def test_a_replaced_holder_detects_its_loss(self, guard, other):
         with guard.once("invoice:42") as lost:
             hold = lost._lease
             freeze(lost)
@@ -188,7 +189,9 @@ class TestLease:
                     lost.check()
             lost._lease.begin_end()
 
-    def test_one_that_was_replaced_cannot_let_the_other_fail(self, guard, other):
+    def test_a_replaced_holder_that_fails_does_not_change_the_result_of_its_successor(
+        self, guard, other
+    ):
         with pytest.raises(ZeroDivisionError), guard.once("invoice:42") as lost:  # noqa: PT012
             freeze(lost)
             with other.once("invoice:42", wait=20) as claim:
@@ -199,7 +202,7 @@ class TestLease:
             assert claim.result == "second"
 
     @pytest.mark.parametrize("outage", [StoreUnavailable, StoreFull])
-    def test_a_store_that_is_away_for_a_moment_does_not_undo_a_body(self, guard, outage):
+    def test_a_body_is_done_after_a_short_outage_of_the_store(self, guard, outage):
         failures = iter([outage("away")] * 2)
 
         def strike() -> None:
@@ -213,7 +216,7 @@ class TestLease:
         with guard.once("invoice:42") as claim:
             assert claim.result == "paid"
 
-    def test_a_store_that_is_away_lets_no_body_run(self, guard):
+    def test_a_body_does_not_run_while_the_store_is_unavailable(self, guard):
         def strike() -> None:
             message = "away"
             raise StoreUnavailable(message)
@@ -224,7 +227,7 @@ class TestLease:
         with pytest.raises(StoreUnavailable):
             guard.once("invoice:42").__enter__()
 
-    def test_a_store_that_stays_away_is_told_once_and_the_key_is_nobodys_then(self, guard, other):
+    def test_a_long_outage_raises_once_and_the_key_is_free_after_its_lease(self, guard, other):
         ops: list = []
 
         def strike() -> None:
@@ -236,13 +239,13 @@ class TestLease:
             with pytest.raises(StoreUnavailable):
                 claim.done("paid")
             tries = len(ops)
-        assert len(ops) == tries, "leaving the block says nothing more"
+        assert len(ops) == tries, "leaving the block made another attempt"
         faultpoints.disarm()
 
         with other.once("invoice:42", wait=20) as claim:
             assert (claim.first, claim.losses) == (True, 1)
 
-    def test_a_claim_that_nobody_has_any_more_is_let_go(self, guard, other):
+    def test_a_garbage_collected_claim_is_released(self, guard, other):
         once = guard.once("invoice:42")
         once.__enter__()
         del once
@@ -255,7 +258,7 @@ class TestLease:
 class TestAsync:
     """`async with guard.once(key) as claim:`."""
 
-    def test_the_same_in_coroutines(self, guard, other):
+    def test_a_guard_works_in_coroutines(self, guard, other):
         async def main() -> None:
             async with guard.once("invoice:42") as claim:
                 assert claim.first
@@ -269,7 +272,7 @@ class TestAsync:
 
         asyncio.run(main())
 
-    def test_a_coroutine_that_is_cancelled_lets_go(self, guard, other):
+    def test_a_cancelled_coroutine_releases_its_key(self, guard, other):
         async def body(entered: asyncio.Event) -> None:
             async with guard.once("invoice:42"):
                 entered.set()
@@ -287,12 +290,12 @@ class TestAsync:
 
         asyncio.run(main())
 
-    def test_one_that_is_cancelled_while_it_says_that_it_is_done_is_done(self, guard):
-        saying, goes_on = threading.Event(), threading.Event()
+    def test_a_coroutine_that_is_cancelled_during_adone_is_done(self, guard):
+        is_saving, may_continue = threading.Event(), threading.Event()
 
         def hold_up() -> None:
-            saying.set()
-            goes_on.wait(10)
+            is_saving.set()
+            may_continue.wait(10)
 
         async def body(entered: asyncio.Event) -> None:
             async with guard.once("invoice:42") as claim:
@@ -304,16 +307,16 @@ class TestAsync:
             entered = asyncio.Event()
             task = asyncio.create_task(body(entered))
             await entered.wait()
-            await asyncio.to_thread(saying.wait, 10)
+            await asyncio.to_thread(is_saving.wait, 10)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            goes_on.set()
+            may_continue.set()
 
         asyncio.run(main())
         wait_until(lambda: guard.look("invoice:42").state == "done", seconds=10, what="it is done")
 
-    def test_of_many_coroutines_one_runs_the_body(self, guard):
+    def test_one_of_many_coroutines_runs_the_body(self, guard):
         ran = []
 
         @guard.idempotent(name="charge", wait=20)
@@ -331,7 +334,7 @@ class TestAsync:
 
 @dataclasses.dataclass
 class Receipt:
-    """What a function may return."""
+    """A result of a function."""
 
     id: str
 
@@ -357,7 +360,7 @@ def _ended_future() -> asyncio.Future[int]:
 class TestIdempotent:
     """`@guard.idempotent`."""
 
-    def test_equal_calls_run_once_and_give_one_result(self, guard):
+    def test_equal_calls_run_once_and_return_one_result(self, guard):
         ran = []
 
         @guard.idempotent(name="charge")
@@ -370,7 +373,7 @@ class TestIdempotent:
         assert results == [Receipt("ch_1")] * 3 + [Receipt("ch_2")]
         assert ran == [1, 2]
 
-    def test_a_key_of_ones_own_and_other_arguments_is_a_conflict(self, guard):
+    def test_a_custom_key_with_other_arguments_is_a_conflict(self, guard):
         @guard.idempotent(name="charge", key=lambda order_id, **_: f"order:{order_id}")
         def charge(order_id: int, *, cents: int) -> int:
             return cents
@@ -380,7 +383,7 @@ class TestIdempotent:
         with pytest.raises(KeyConflict):
             charge(1, cents=20)
 
-    def test_a_name_and_a_key_are_told_apart(self, guard):
+    def test_a_colon_cannot_move_text_between_a_name_and_a_key(self, guard):
         @guard.idempotent(name="pay", key=lambda _: "eu:1")
         def one(order_id: int) -> str:
             return "one"
@@ -391,7 +394,7 @@ class TestIdempotent:
 
         assert (one(1), other(1)) == ("one", "other")
 
-    def test_two_functions_with_one_key_do_not_meet(self, guard):
+    def test_two_functions_may_use_the_same_key(self, guard):
         @guard.idempotent(name="charge", key=lambda order_id: f"order:{order_id}")
         def charge(order_id: int) -> str:
             return "charged"
@@ -402,14 +405,14 @@ class TestIdempotent:
 
         assert (charge(1), ship(1)) == ("charged", "shipped")
 
-    def test_arguments_that_cannot_be_stored_do_with_a_key(self, guard):
+    def test_arguments_that_cannot_be_stored_are_accepted_with_a_custom_key(self, guard):
         @guard.idempotent(name="charge", key=lambda order_id, _: str(order_id))
         def charge(order_id: int, session: object) -> int:
             return order_id
 
         assert [charge(1, object()), charge(1, object())] == [1, 1]
 
-    def test_one_that_fails_may_be_called_again(self, guard):
+    def test_a_function_that_fails_may_be_called_again(self, guard):
         tries = []
 
         @guard.idempotent(name="charge")
@@ -423,7 +426,7 @@ class TestIdempotent:
             charge(1)
         assert charge(1) == "paid"
 
-    def test_a_call_can_be_made_to_run_again(self, guard):
+    def test_a_call_runs_again_after_a_reset(self, guard):
         ran = []
 
         @guard.idempotent(name="charge")
@@ -437,14 +440,14 @@ class TestIdempotent:
 
         assert ran == [1, 1]
 
-    def test_a_generator_has_no_one_result(self, guard):
+    def test_a_generator_function_is_refused(self, guard):
         def numbers():
             yield 1
 
         with pytest.raises(BadOption, match="generator"):
             guard.idempotent(numbers)
 
-    def test_a_body_that_has_only_begun_is_not_done(self, guard):
+    def test_a_function_that_returns_an_unfinished_object_has_failed(self, guard):
         @guard.idempotent(name="charge")
         def charge(kind: str) -> object:
             return makes[kind]()
@@ -456,11 +459,11 @@ class TestIdempotent:
             "future": _ended_future,
         }
         for kind in makes:
-            with pytest.raises(PayloadError, match="only begun"):
+            with pytest.raises(PayloadError, match="may not have finished"):
                 charge(kind)
             assert guard.look(charge.key_for(kind)).state == "failed"
 
-    def test_functions_that_share_a_name_by_birth_need_one_of_their_own(self, guard):
+    def test_nested_functions_and_lambdas_need_an_explicit_name(self, guard):
         def make(currency: str) -> Callable[[int], str]:
             def charge(order_id: int) -> str:
                 return f"{order_id} {currency}"
@@ -477,15 +480,15 @@ class TestIdempotent:
 
 
 class TestOperating:
-    """Looking, resetting, and what is refused."""
+    """Look, reset, close, and invalid options."""
 
-    def test_a_key_is_shown_as_it_stands(self, guard):
+    def test_a_key_is_shown_with_its_state(self, guard):
         assert guard.look("invoice:42") is None
         with guard.once("invoice:42"):
             assert guard.look("invoice:42").state == "held"
         assert guard.look("invoice:42").state == "done"
 
-    def test_one_entry_belongs_to_one_thread_and_one_coroutine_at_a_time(self, guard):
+    def test_an_entry_can_be_entered_only_once_at_a_time(self, guard):
         entry = guard.once("invoice:42")
 
         async def enter() -> None:
@@ -493,16 +496,16 @@ class TestOperating:
                 pass
 
         with entry as claim:
-            with pytest.raises(RuntimeError, match="entered already"), entry:
+            with pytest.raises(RuntimeError, match="already entered"), entry:
                 pass
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 asyncio.run(enter())
             assert claim.is_held
         asyncio.run(enter())
         with entry as claim:
             assert not claim.first
 
-    def test_one_entry_may_be_tried_again_after_busy(self, guard, other):
+    def test_an_entry_may_be_tried_again_after_busy(self, guard, other):
         entry = other.once("invoice:42")
 
         with guard.once("invoice:42"), pytest.raises(Busy), entry:
@@ -510,23 +513,23 @@ class TestOperating:
         with entry as claim:
             assert not claim.first
 
-    def test_a_key_that_is_held_cannot_be_reset(self, guard):
+    def test_a_held_key_cannot_be_reset(self, guard):
         with guard.once("invoice:42"), pytest.raises(Busy):
             guard.reset("invoice:42")
         assert guard.reset("invoice:42")
 
     @pytest.mark.parametrize("key", ["", "x" * 513, "a\0b", "\ud800", 42, None])
-    def test_a_key_that_cannot_be_kept_is_refused(self, guard, key):
+    def test_an_invalid_key_is_refused(self, guard, key):
         with pytest.raises(BadOption):
             guard.once(key)
 
     @pytest.mark.parametrize("options", [{"lease": 0.1}, {"ttl": 0}, {"ttl": -1}])
-    def test_times_that_cannot_be_kept_are_refused(self, store_url, options):
+    def test_an_invalid_lease_or_ttl_is_refused(self, store_url, options):
         with pytest.raises(BadOption):
             Guard(store_url, **options)
 
     @pytest.mark.parametrize("url", ["mysql://localhost/x", "guard.db"])
-    def test_an_address_of_no_ledger_is_told_which_there_are(self, url):
+    def test_the_error_for_an_unknown_address_lists_the_kinds_of_ledgers(self, url):
         with pytest.raises(StoreRefused, match=r"sqlite:///.* postgresql://.* redis://"):
             Guard(url).look("k")
 
@@ -534,7 +537,9 @@ class TestOperating:
         with pytest.raises(BadOption, match="'/'"):
             Guard(store_url, namespace="a/b")
 
-    def test_a_body_can_say_that_it_is_done_after_its_guard_was_closed(self, guard, other):
+    def test_a_body_that_ends_after_its_guard_was_closed_is_done_for_other_guards(
+        self, guard, other
+    ):
         with guard.once("invoice:42") as claim:
             guard.close()
             claim.done("paid")
@@ -542,14 +547,14 @@ class TestOperating:
         with other.once("invoice:42") as claim:
             assert claim.result == "paid"
 
-    def test_losses_are_counted_however_short_results_are_kept(self, other):
+    def test_losses_are_counted_even_with_a_short_ttl(self, other):
         for losses in range(3):
             with other.once("invoice:42", ttl=0.001, wait=20) as claim:
                 assert claim.losses == losses
                 freeze(claim)
                 claim._lease.begin_end()
 
-    def test_a_body_may_outlive_its_guard(self, guard):
+    def test_a_body_that_ends_after_its_guard_was_closed_is_done(self, guard):
         with guard.once("invoice:42") as claim:
             guard.close()
             claim.done("paid")

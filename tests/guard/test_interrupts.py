@@ -1,4 +1,4 @@
-"""Exceptions from outside, such as time limits, that strike in the guard's own calls."""
+"""Asynchronous exceptions, such as time limits, that interrupt the guard's own calls."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ from tests.servers.summary import STORE_PROPERTY
 from tests.striking import Strike, Struck, striker
 
 LEASE = 60.0
-"""So long that nothing here waits for its end."""
+"""Long enough that it never expires in these tests."""
 AT_ONCE = 5.0
 TIMEOUT = 20.0
 HEARD = threading.Event()
@@ -52,7 +52,7 @@ def url(request, tmp_path, servers) -> Iterator[str]:
 
 @pytest.fixture
 def guard(url) -> Iterator[Guard]:
-    """A guard there, with all that it opens at its first use."""
+    """A guard on that ledger, already used once so that everything is open."""
     with closing(Guard(url, lease=LEASE)) as guard:
         with guard.once("anything"):
             pass
@@ -61,26 +61,28 @@ def guard(url) -> Iterator[Guard]:
 
 @pytest.fixture
 def effects() -> list[str]:
-    """What bodies have done."""
+    """The effects of the bodies."""
     return []
 
 
 @pytest.fixture
 def body(guard, effects) -> Callable[[str], None]:
-    """A body whose effect and whose end are one instruction, so that nothing strikes between."""
+    """A body whose effect and end are one instruction, so an interrupt cannot separate them."""
     return guard.idempotent(key=str, name="body", wait=AT_ONCE)(effects.append)
 
 
 def is_over(thread: threading.Thread) -> bool:
-    """Wait for a thread."""
+    """Return whether the thread ended before the timeout."""
     thread.join(TIMEOUT)
     return not thread.is_alive()
 
 
-class TestAtEveryInstruction:
-    """Struck in turn at each of them."""
+class TestInterruptsAtEveryInstruction:
+    """Each instruction is interrupted in turn."""
 
-    def test_a_body_has_its_effect_once_and_its_key_is_free_at_once(self, body, effects):
+    def test_an_interrupted_body_has_its_effect_once_and_its_key_is_free_immediately(
+        self, body, effects
+    ):
         for number in itertools.count():
             key = f"key {number}"
             strike = Strike(number, *GUARD)
@@ -88,7 +90,7 @@ class TestAtEveryInstruction:
                 target=strike.call, args=(lambda key=key: body(key),), daemon=True
             )
             struck.start()
-            assert is_over(struck), "the struck caller hangs"
+            assert is_over(struck), "the interrupted caller hangs"
 
             body(key)
 
@@ -97,8 +99,12 @@ class TestAtEveryInstruction:
                 break
         assert number > 40
 
-    @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # Struck before that.
-    def test_so_has_a_coroutine(self, guard, effects):
+    @pytest.mark.filterwarnings(
+        "ignore:coroutine .* was never awaited"
+    )  # Interrupted before the await.
+    def test_an_interrupted_coroutine_has_its_effect_once_and_its_key_is_free_immediately(
+        self, guard, effects
+    ):
         @guard.idempotent(key=str, name="coroutine", wait=AT_ONCE)
         async def body(key: str) -> None:
             effects.append(key)
@@ -115,7 +121,7 @@ class TestAtEveryInstruction:
                 break
         assert number > 40
 
-    def test_a_block_lets_go_of_its_key_or_has_said_that_it_is_done(self, guard):
+    def test_an_interrupted_block_has_released_its_key_or_is_done(self, guard):
         def enter(key: str) -> None:
             with guard.once(key) as claim:
                 claim.done("paid")
@@ -130,7 +136,7 @@ class TestAtEveryInstruction:
             if not strike.has_struck:
                 break
 
-    def test_a_letter_is_kept_whole_or_not_at_all(self, guard):
+    def test_a_dead_letter_is_stored_completely_or_not_at_all(self, guard):
         draft = DeadLetterDraft("celery", "shop.charge", "[]", "permanent", "no money")
         for number in itertools.count():
             strike = Strike(number, *GUARD)
@@ -141,14 +147,14 @@ class TestAtEveryInstruction:
         assert guard.letters.list(limit=200)[0].error == "no money"
 
 
-# The interpreter ignores what is raised in the callback of a weak reference, and says so.
+# The interpreter ignores exceptions in callbacks of weak references, with a warning.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <function WeakSet:pytest.PytestUnraisableExceptionWarning"
 )
-class TestAtAnyMoment:
-    """Struck by the clock, also inside of what the interpreter does."""
+class TestInterruptsAtRandomMoments:
+    """Interrupts by the clock, also inside the interpreter."""
 
-    def test_by_an_exception_that_another_thread_throws(self, body, effects):
+    def test_an_exception_from_another_thread_does_not_repeat_an_effect(self, body, effects):
         draw = random.Random(7)  # noqa: S311 - repeatable, not secret
         found: Counter[bool] = Counter()
 
@@ -168,7 +174,7 @@ class TestAtAnyMoment:
         assert max(Counter(effects).values()) == 1
         assert len(effects) == 75
 
-    def test_by_an_alarm(self, body, effects):
+    def test_an_alarm_does_not_repeat_an_effect(self, body, effects):
         draw = random.Random(8)  # noqa: S311 - repeatable, not secret
         found: Counter[bool] = Counter()
         for number in range(60):
@@ -181,9 +187,9 @@ class TestAtAnyMoment:
 
 
 def rings(act: Callable[[], object], seconds: float = 0) -> bool:
-    """Do something, and have a signal raise in it after so long, as RQ does; say if it did.
+    """Call the function and let a signal interrupt it after this time, as RQ does.
 
-    Without a time, something else sends the signal.
+    Return whether the signal raised. Without a time, another thread must send the signal.
     """
 
     def ring(_number: int, _frame: object) -> None:
@@ -206,16 +212,16 @@ def rings(act: Callable[[], object], seconds: float = 0) -> bool:
     return False
 
 
-class TestUnderWay:
-    """Struck while the ledger takes its time."""
+class TestInterruptsDuringLedgerCalls:
+    """Interrupts while a call of the ledger is in progress."""
 
     @pytest.fixture
     def slow(self, guard, monkeypatch) -> Callable[..., threading.Event]:
-        """Holds up ops of a kind until the event that it returns is set, and can ring once."""
+        """A function that delays ops of a kind until its event is set, and can send one signal."""
         apply = guard.ledger.apply
 
         def hold_up(kind: type, *, ring: bool = False) -> threading.Event:
-            go_on = threading.Event()
+            may_continue = threading.Event()
 
             def slowly(ops: Any) -> Any:
                 if isinstance(ops[0], kind):
@@ -223,15 +229,15 @@ class TestUnderWay:
                     while ring and not HEARD.is_set():
                         os.kill(os.getpid(), signal.SIGALRM)
                         HEARD.wait(0.05)
-                    assert go_on.wait(TIMEOUT)
+                    assert may_continue.wait(TIMEOUT)
                 return apply(ops)
 
             monkeypatch.setattr(guard.ledger, "apply", slowly)
-            return go_on
+            return may_continue
 
         return hold_up
 
-    def test_the_end_of_a_body_is_recorded_before_its_caller_knows_of_the_strike(
+    def test_the_end_of_a_body_is_recorded_before_the_interrupt_reaches_the_caller(
         self, body, effects, slow
     ):
         threading.Timer(0.15, slow(FinishKey, ring=True).set).start()
@@ -241,33 +247,35 @@ class TestUnderWay:
         body("key")
         assert effects == ["key"]
 
-    def test_a_key_that_was_taken_for_nobody_is_free_before_its_caller_knows(self, guard, slow):
+    def test_a_key_acquired_during_an_interrupt_is_free_before_the_interrupt_reaches_the_caller(
+        self, guard, slow
+    ):
         threading.Timer(0.15, slow(AcquireKey, ring=True).set).start()
         assert rings(lambda: guard.once("key").__enter__())
 
         with guard.once("key") as claim:
             assert (claim.first, claim.losses) == (True, 0)
 
-    def test_who_is_struck_does_not_wait_for_ever(self, guard, slow, monkeypatch):
+    def test_an_interrupted_caller_does_not_wait_forever(self, guard, slow, monkeypatch):
         monkeypatch.setattr("duly.guard.threads._LINGER_SECONDS", 0.05)
         with guard.once("key") as claim:
-            go_on = slow(FinishKey, ring=True)
+            may_continue = slow(FinishKey, ring=True)
             assert rings(lambda: claim.done("paid"))
-            go_on.set()
+            may_continue.set()
 
         with guard.once("key", wait=AT_ONCE) as claim:
             assert claim.result == "paid"
 
-    def test_a_claim_that_nobody_has_does_not_open_a_guard_that_was_closed(self, guard):
+    def test_the_finalizer_of_a_claim_does_not_reopen_a_closed_guard(self, guard):
         claim = guard.once("key").__enter__()
-        tie = claim._lease.finalizer
+        finalizer = claim._lease.finalizer
 
         guard.close()
-        tie.run()
+        finalizer.run()
 
         assert not guard._open.is_open
 
-    def test_a_coroutine_whose_loop_is_struck_leaves_no_key_behind(self, guard):
+    def test_a_coroutine_whose_loop_is_interrupted_releases_its_key(self, guard):
         async def enter() -> None:
             async with guard.once("key"):
                 await asyncio.sleep(TIMEOUT)
@@ -277,8 +285,8 @@ class TestUnderWay:
         with guard.once("key", wait=AT_ONCE) as claim:
             assert claim.first
 
-    def test_many_callers_wait_for_none_but_their_own_keys(self, guard, slow):
-        go_on = slow(FinishKey)
+    def test_a_caller_waits_only_for_its_own_key(self, guard, slow):
+        may_continue = slow(FinishKey)
 
         def finish(key: str) -> None:
             with guard.once(key) as claim:
@@ -289,15 +297,15 @@ class TestUnderWay:
             thread.start()
         with guard.once("another") as claim:
             claim.fail()
-        go_on.set()
+        may_continue.set()
 
         assert all(is_over(thread) for thread in waiting)
 
 
 class TestProcesses:
-    """Threads do not survive a fork, and none begins while the interpreter ends."""
+    """Threads do not survive a fork, and no thread starts while the interpreter ends."""
 
-    def test_a_forked_child_has_threads_of_its_own(self, body, effects):
+    def test_a_forked_child_starts_its_own_threads(self, body, effects):
         body("before")
         child = os.fork()
         if child == 0:
@@ -313,7 +321,7 @@ class TestProcesses:
         body("after")
         assert effects == ["before"]
 
-    def test_a_child_that_is_forked_while_a_key_is_held_does_not_let_it_go(self, guard):
+    def test_a_child_that_is_forked_while_a_key_is_held_does_not_release_the_key(self, guard):
         with guard.once("key") as claim:
             child = os.fork()
             if child == 0:
@@ -324,7 +332,7 @@ class TestProcesses:
                 guard.once("key").__enter__()
             claim.done("paid")
 
-    def test_the_last_words_of_a_process_are_heard(self, url):
+    def test_a_guard_works_in_an_atexit_function(self, url):
         script = (
             "import atexit, sys; from duly.guard import Guard\n"
             "guard = Guard(sys.argv[1])\n"

@@ -1,4 +1,4 @@
-"""Keys are equal for equal calls, and only for those."""
+"""Keys are equal for equal calls, and only for equal calls."""
 
 import dataclasses
 import datetime as dt
@@ -20,7 +20,7 @@ def key(*args, **kwargs):
     return make_key("shop.charge", args, kwargs, f)
 
 
-def test_a_key_is_the_name_of_the_task_and_a_whole_sha_256():
+def test_a_key_is_the_name_of_the_task_and_a_full_sha_256_digest():
     name, _, digest = key(1).rpartition(":")
 
     assert name == "shop.charge"
@@ -28,7 +28,7 @@ def test_a_key_is_the_name_of_the_task_and_a_whole_sha_256():
     assert set(digest) <= set("0123456789abcdef")
 
 
-def test_it_does_not_matter_how_an_argument_is_given():
+def test_a_key_does_not_depend_on_how_an_argument_is_passed():
     assert key(1) == key(x=1) == key(1, 2) == key(1, y=2) == key(y=2, x=1, z=3)
 
 
@@ -53,38 +53,38 @@ def test_different_calls_have_different_keys(one, other):
     assert make_key("t", *one, f) != make_key("t", *other, f)
 
 
-def test_what_json_would_take_for_another_is_refused():
+def test_a_dict_key_that_json_would_convert_is_refused():
     with pytest.raises(PayloadError, match="make all keys str"):
         key({1: "a"})
 
 
-def test_the_order_within_dicts_and_sets_does_not_matter():
+def test_a_key_does_not_depend_on_the_order_within_dicts_and_sets():
     assert key({"a": 1, "b": 2}) == key({"b": 2, "a": 1})
     assert key({1, 2, 3}) == key({3, 2, 1})
 
 
-def test_tasks_have_keys_of_their_own():
+def test_different_tasks_have_different_keys():
     assert make_key("a", (1,), {}, f) != make_key("b", (1,), {}, f)
 
 
-def test_a_signature_will_do():
+def test_a_signature_may_replace_the_function():
     assert make_key("shop.charge", (1,), {}, inspect.signature(f)) == key(1)
 
 
-def test_a_call_that_does_not_fit_is_refused():
+def test_a_call_that_does_not_fit_the_signature_is_refused():
     with pytest.raises(BadArguments):
         key()
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 256])
-def test_a_name_that_cannot_be_kept_is_refused(name):
+def test_an_invalid_task_name_is_refused(name):
     with pytest.raises(BadOption):
         make_key(name, (1,), {}, f)
 
 
 @dataclasses.dataclass
 class Order:
-    """What a task may be given."""
+    """An argument of a task."""
 
     id: int
 
@@ -92,7 +92,7 @@ class Order:
 def by_order(order: Order): ...
 
 
-def test_values_of_annotated_classes_are_told_apart():
+def test_different_values_of_an_annotated_class_have_different_keys():
     keys = {make_key("t", (Order(number),), {}, by_order) for number in (1, 2, 1)}
 
     assert len(keys) == 2

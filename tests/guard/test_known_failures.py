@@ -1,4 +1,4 @@
-"""How row locks, held transactions and bare TTLs failed others, shown not to happen here."""
+"""Known failures of row locks, held transactions and plain TTLs do not occur in the guard."""
 
 import asyncio
 import statistics
@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.timing
 @pytest.mark.stores("postgres")
-def test_fifty_bodies_hold_no_session_and_their_duplicates_return_at_once(store_url):
-    began, go_on = threading.Barrier(51), threading.Event()
+def test_fifty_bodies_hold_no_database_session_and_their_duplicates_return_immediately(store_url):
+    began, may_continue = threading.Barrier(51), threading.Event()
     with closing(Guard(store_url, lease=3)) as guard, closing(Guard(store_url, lease=3)) as other:
 
         def body(number: int) -> None:
             with guard.once(f"order:{number}"):
                 began.wait(30)
-                go_on.wait(30)
+                may_continue.wait(30)
 
         other.look("open it")
         with ThreadPoolExecutor(50) as pool:
@@ -40,14 +40,14 @@ def test_fifty_bodies_hold_no_session_and_their_duplicates_return_at_once(store_
                 with pytest.raises(Busy):
                     other.once(f"order:{number}").__enter__()
                 took.append(time.monotonic() - asked_at)
-            time.sleep(1.5)  # Long enough for a session to have been idle in a transaction.
+            time.sleep(1.5)  # Long enough to detect a session that is idle in a transaction.
             with psycopg.connect(store_url) as connection:
                 (idle,) = connection.execute(
                     "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
                     " AND state_change < now() - interval '1 second'"
                     " AND datname = current_database()"
                 ).fetchone()
-            go_on.set()
+            may_continue.set()
             for each in running:
                 each.result(30)
 
@@ -76,7 +76,7 @@ def test_a_holder_whose_connections_are_cut_keeps_its_key(store_url):
 
 
 @pytest.mark.stores("postgres")
-def test_a_guard_goes_on_when_its_server_was_restarted(private_postgres):
+def test_a_guard_continues_after_a_restart_of_its_server(private_postgres):
     url = private_postgres.create_database()
     with closing(Guard(url, lease=30)) as guard:
         with guard.once("order:1") as claim:
@@ -116,7 +116,7 @@ def test_two_processes_with_two_hundred_keys_have_two_hundred_effects(store_url,
     assert sorted(map(int, effects.read_text().split())) == list(range(200))
 
 
-def test_an_asynchronous_body_is_done_when_it_was_awaited(store_url):
+def test_an_asynchronous_body_is_done_after_it_was_awaited(store_url):
     ran = []
     with closing(Guard(store_url)) as guard:
 

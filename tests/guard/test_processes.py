@@ -1,4 +1,4 @@
-"""Processes that race for one key, are killed with it in hand, or wake up too late."""
+"""Processes that race for one key, are killed while they hold it, or wake up too late."""
 
 import os
 from contextlib import ExitStack, closing
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 
 
 class Callers:
-    """Processes that enter one key; none is left behind."""
+    """Processes that enter one key, and are all stopped after the test."""
 
     def __init__(self, url: str, log: Path, stack: ExitStack) -> None:
         self.url = url
@@ -25,7 +25,7 @@ class Callers:
         self._stack = stack
 
     def start(self, how: str = "quick", key: str = "invoice:42") -> Program:
-        """Start one more."""
+        """Start another process."""
         process = warm(*IMPORTS).start(
             ["-m", "tests.guard.body", self.url, key, str(self._log), how],
             log=self._log.with_name("said"),
@@ -37,26 +37,26 @@ class Callers:
         return process
 
     def notes(self, what: str) -> list[tuple[int, str]]:
-        """Return who noted that, and what with it."""
+        """Return the process id and the text of each note of this kind."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         words = [line.split(maxsplit=2) for line in lines]
         return [(int(pid), " ".join(rest)) for pid, found, *rest in words if found == what]
 
     def wait_for(self, what: str, count: int = 1) -> None:
-        """Wait until that many have noted something."""
+        """Wait for this number of notes of this kind."""
         wait_until(
             lambda: len(self.notes(what)) >= count, seconds=30, what=f"{count} processes {what}"
         )
 
     def open_gate(self) -> None:
-        """Let lingering bodies end."""
+        """Let the lingering bodies end."""
         Path(f"{self._log}.gate").touch()
 
 
 @pytest.fixture
 def callers(store_url, tmp_path):
-    """Starts processes."""
-    # Eight processes need not race for the tables as well.
+    """The processes on one store."""
+    # Create the tables first, so that the processes race only for the key.
     with closing(Guard(store_url)) as guard:
         guard.look("invoice:42")
     with ExitStack() as stack:
@@ -69,11 +69,11 @@ def test_eight_processes_on_one_key_run_the_body_once(callers):
     assert [process.wait(30) for process in processes] == [0] * 8
 
     ((winner, _),) = callers.notes("began")
-    assert [who for who, _ in callers.notes("finished")] == [winner]
+    assert [pid for pid, _ in callers.notes("finished")] == [winner]
     assert [result for _, result in callers.notes("found")] == [str(winner)] * 7
 
 
-def test_a_killed_holder_is_replaced_and_the_body_is_done_once(callers):
+def test_a_killed_holder_is_replaced_and_the_body_finishes_once(callers):
     first = callers.start("linger")
     callers.wait_for("began")
     first.kill()
@@ -82,8 +82,8 @@ def test_a_killed_holder_is_replaced_and_the_body_is_done_once(callers):
 
     assert second.wait(30) == 0
 
-    assert [who for who, _ in callers.notes("began")] == [first.pid, second.pid]
-    assert [who for who, _ in callers.notes("finished")] == [second.pid]
+    assert [pid for pid, _ in callers.notes("began")] == [first.pid, second.pid]
+    assert [pid for pid, _ in callers.notes("finished")] == [second.pid]
 
 
 def test_a_frozen_holder_cannot_finish_once_it_was_replaced(callers):
@@ -99,8 +99,8 @@ def test_a_frozen_holder_cannot_finish_once_it_was_replaced(callers):
 
     fences = [int(fence) for _, fence in callers.notes("began")]
     assert fences == sorted(set(fences))
-    assert [who for who, _ in callers.notes("lost")] == [first.pid]
-    assert [who for who, _ in callers.notes("finished")] == [second.pid]
+    assert [pid for pid, _ in callers.notes("lost")] == [first.pid]
+    assert [pid for pid, _ in callers.notes("finished")] == [second.pid]
     third = callers.start()
     assert third.wait(30) == 0
     assert callers.notes("found") == [(third.pid, str(second.pid))]

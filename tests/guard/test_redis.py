@@ -1,4 +1,4 @@
-"""The guard on a real Redis: it runs a body once, by Redis's time, and shows no secrets."""
+"""The guard on a real Redis runs a body once, uses the clock of Redis and hides secrets."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from duly.guard import Guard
 from duly.guard.redis import RedisLedger
 from duly.store.guard_ops import FailKey, FinishKey, ForgetKey, RenewKey
 from duly.store.protocol import DeadLetterFilter
-from tests.guard.verbs import LEASE, TTL, acquire, letter
+from tests.guard.verbs import LEASE, TTL, acquire, put_dead_letter
 from tests.servers.processes import wait_until
 
 
@@ -27,7 +27,7 @@ def only_key(client: Any) -> str:
 
 
 class TestRunningOnce:
-    """A guard works on a Redis as on a store."""
+    """A guard works on a Redis as it does on a store."""
 
     def test_a_body_runs_once_and_later_callers_get_its_result(self, guard):
         @guard.idempotent(name="charge")
@@ -44,8 +44,8 @@ class TestRunningOnce:
         assert bodies == [1, 2, 1]
 
     @pytest.mark.process
-    def test_of_eight_processes_one_runs_the_body(self, redis_url):
-        # Forked, so that what takes long is imported once.
+    def test_one_of_eight_processes_runs_the_body(self, redis_url):
+        # Fork the processes so that the slow imports happen once.
         program = (
             "import multiprocessing, sys\n"
             "import redis\n"
@@ -79,7 +79,7 @@ class TestRunningOnce:
         assert done.returncode == 0
         assert sorted(said) == ["first"] + ["later"] * 7
 
-    def test_nothing_is_written_without_the_right_owner_and_the_right_fence(self, ledger):
+    def test_a_write_with_the_wrong_owner_or_fence_is_refused(self, ledger):
         taken = acquire(ledger)
 
         for owner, fence in (("a", taken.fence - 1), ("b", taken.fence)):
@@ -105,7 +105,7 @@ class TestRunningOnce:
         assert os.waitpid(child, 0)[1] == 0
         assert answers == {taken.fence}
 
-    def test_scripts_that_redis_has_forgotten_are_sent_again(self, ledger, client):
+    def test_a_script_that_redis_has_forgotten_is_sent_again(self, ledger, client):
         taken = acquire(ledger)
         renew = RenewKey("/k", "a", taken.fence, LEASE)
 
@@ -124,15 +124,15 @@ class TestRunningOnce:
 
 
 class TestTime:
-    """How long Redis itself keeps what is written."""
+    """The expiry of keys in Redis."""
 
-    def test_a_result_goes_by_itself_when_its_time_is_over(self, ledger, client):
+    def test_a_result_expires_in_redis_after_its_ttl(self, ledger, client):
         taken = acquire(ledger)
         ledger.apply([FinishKey("/k", "a", taken.fence, TTL, '"ok"')])
 
         assert 3_590_000 < client.pttl(only_key(client)) <= 3_600_000
 
-    def test_what_is_kept_for_ever_has_no_end(self, ledger, client):
+    def test_a_key_that_is_kept_forever_has_no_expiry(self, ledger, client):
         taken = acquire(ledger, ttl=None)
         assert client.pttl(only_key(client)) == -1
 
@@ -141,9 +141,7 @@ class TestTime:
 
         assert client.pttl(only_key(client)) == -1
 
-    def test_a_held_key_stays_beyond_its_lease_however_short_its_results_are_kept(
-        self, ledger, client
-    ):
+    def test_a_held_key_outlives_its_lease_even_with_a_short_ttl(self, ledger, client):
         taken = acquire(ledger, ttl=1)
         at_first = client.pttl(only_key(client))
         client.pexpire(only_key(client), 1_000)
@@ -153,18 +151,18 @@ class TestTime:
         assert at_first > 86_400_000
         assert client.pttl(only_key(client)) > 86_400_000
 
-    def test_a_short_lived_result_is_really_gone(self, ledger, client):
+    def test_a_result_with_a_short_ttl_is_deleted(self, ledger, client):
         taken = acquire(ledger)
         ledger.apply([FinishKey("/k", "a", taken.fence, 20_000)])
 
         wait_until(
             lambda: not list(client.scan_iter("duly:{guard}:key:*")),
             seconds=5,
-            what="the key goes",
+            what="the key has expired",
         )
         assert acquire(ledger, "b").attempts == 1
 
-    def test_leases_are_counted_by_the_clock_of_redis(self, ledger, client):
+    def test_leases_are_measured_with_the_clock_of_redis(self, ledger, client):
         acquire(ledger)
         seconds, microseconds = client.time()
 
@@ -176,7 +174,7 @@ class TestTime:
 
 
 class TestSecrets:
-    """What shows where."""
+    """Passwords and payloads are not shown."""
 
     @pytest.mark.parametrize(
         ("url", "expected"),
@@ -203,10 +201,10 @@ class TestSecrets:
 
         assert "hunter2" not in f"{ledger!r} {ledger.shown_url} {raised.value!r}"
 
-    def test_no_name_in_redis_has_any_text_of_a_user(self, guard, client):
+    def test_the_names_in_redis_contain_no_text_of_a_user(self, guard, client):
         with guard.once("invoice:Ann:42", payload={"card": "4111-2222"}) as claim:
             claim.done()
-        guard.ledger.apply([letter("message-of-ann", task="shop.charge")])
+        guard.ledger.apply([put_dead_letter("message-of-ann", task="shop.charge")])
 
         names = list(client.scan_iter())
 
@@ -217,7 +215,7 @@ class TestSecrets:
         key = client.hgetall(only_key(client))
         assert not any("4111-2222" in value or "invoice" in value for value in key.values())
 
-    def test_a_user_who_may_only_what_the_page_says_can_guard(self, private_redis):
+    def test_a_guard_works_with_only_the_documented_redis_permissions(self, private_redis):
         page = Path(__file__).parents[2] / "docs" / "how-to" / "guard_on_redis.md"
         (command,) = re.findall(r"`(ACL SETUSER .*)`", page.read_text())
         private_redis.call(*command.replace("…", "pw").split())
@@ -225,35 +223,35 @@ class TestSecrets:
         with closing(Guard(f"redis://guard:pw@127.0.0.1:{private_redis.port}/0")) as guard:
             with guard.once("k") as claim:
                 claim.done(1)
-            assert guard.ledger.apply([letter("1")]) == [True]
+            assert guard.ledger.apply([put_dead_letter("1")]) == [True]
             assert len(guard.ledger.list_dead_letters(DeadLetterFilter())) == 1
             assert guard.reset("k")
 
 
-class TestLetters:
-    """What is particular about dead letters in a Redis."""
+class TestDeadLetters:
+    """Behaviour of dead letters that is specific to Redis."""
 
-    def test_more_than_a_page_of_letters_is_read_to_its_end(self, ledger):
-        ledger.apply([letter(f"{number:04}", engine="rq") for number in range(450)])
-        ledger.apply([letter("0001x")])
+    def test_a_list_of_dead_letters_longer_than_a_page_is_read_completely(self, ledger):
+        ledger.apply([put_dead_letter(f"{number:04}", engine="rq") for number in range(450)])
+        ledger.apply([put_dead_letter("0001x")])
 
         assert [
             found.id for found in ledger.list_dead_letters(DeadLetterFilter(engine="celery"))
         ] == ["0001x"]
         assert len(ledger.list_dead_letters(DeadLetterFilter(limit=1_000))) == 451
 
-    def test_a_letter_that_redis_has_dropped_is_not_listed(self, ledger, client):
-        ledger.apply([letter("1", ttl=20_000), letter("2")])
+    def test_an_expired_dead_letter_is_not_listed(self, ledger, client):
+        ledger.apply([put_dead_letter("1", ttl=20_000), put_dead_letter("2")])
 
         wait_until(
             lambda: [found.id for found in ledger.list_dead_letters(DeadLetterFilter())] == ["2"],
             seconds=5,
-            what="the first letter goes",
+            what="the first dead letter has expired",
         )
-        ledger.apply([letter("3")])
+        ledger.apply([put_dead_letter("3")])
         assert client.zcard("duly:{guard}:letters") == 2
 
-    def test_forgetting_many_keys_answers_for_each(self, ledger):
+    def test_forgetting_several_keys_returns_a_result_for_each(self, ledger):
         taken = acquire(ledger)
         ledger.apply([FinishKey("/k", "a", taken.fence, TTL)])
         acquire(ledger, key="/held")

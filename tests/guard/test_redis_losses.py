@@ -1,4 +1,4 @@
-"""What a Redis can lose or refuse, and that a guard says so; see docs/how-to/guard_on_redis.md."""
+"""Losses and errors of a Redis, and the guard's reaction; see docs/how-to/guard_on_redis.md."""
 
 from contextlib import closing
 from importlib import util
@@ -12,16 +12,16 @@ from duly.guard import Guard
 from duly.guard.ledgers import open_ledger
 from duly.guard.redis import RedisLedger, translate_error
 from duly.store.guard_ops import FinishKey, RenewKey
-from tests.guard.verbs import LEASE, TTL, acquire, letter
+from tests.guard.verbs import LEASE, TTL, acquire, put_dead_letter
 
 SECRET = "s3cr:t/w@rd"  # noqa: S105 - made up
 
 
 class TestLosing:
-    """What a Redis can lose; docs/how-to/guard_on_redis.md says so."""
+    """The losses that docs/how-to/guard_on_redis.md describes."""
 
     @pytest.mark.process
-    def test_a_guard_whose_redis_is_away_runs_no_body(self, private_redis):
+    def test_a_guard_runs_no_body_while_redis_is_unavailable(self, private_redis):
         with closing(Guard(private_redis.url())) as guard:
             with guard.once("before"):
                 pass
@@ -41,7 +41,7 @@ class TestLosing:
         assert bodies == []
 
     @pytest.mark.process
-    def test_a_result_is_there_again_after_a_crash_with_a_log(self, private_redis):
+    def test_a_result_survives_a_crash_of_a_redis_with_an_append_only_file(self, private_redis):
         with closing(Guard(private_redis.url())) as guard:
             with guard.once("k") as claim:
                 claim.done("kept")
@@ -53,7 +53,7 @@ class TestLosing:
                 assert (claim.first, claim.result) == (False, "kept")
 
     @pytest.mark.process
-    def test_one_that_is_held_is_finished_when_redis_comes_back(self, private_redis):
+    def test_a_held_key_can_be_finished_after_a_restart_of_redis(self, private_redis):
         with closing(Guard(private_redis.url())) as guard:
             with guard.once("k") as claim:
                 private_redis.kill9()
@@ -63,7 +63,7 @@ class TestLosing:
             assert guard.look("k").state == "done"
 
     @pytest.mark.process
-    def test_without_a_log_a_crash_loses_keys(self, private_redis):
+    def test_a_crash_of_a_redis_without_an_append_only_file_loses_keys(self, private_redis):
         private_redis.kill9()
         private_redis.settings["appendonly"] = "no"
         private_redis.start()
@@ -90,9 +90,9 @@ class TestLosing:
 
 
 class TestFailures:
-    """What goes wrong has duly's names."""
+    """Errors of Redis become errors of duly."""
 
-    def test_a_full_redis_takes_no_new_key_but_lets_holders_finish(self, private_redis):
+    def test_a_full_redis_refuses_new_keys_but_lets_holders_finish(self, private_redis):
         with closing(RedisLedger(private_redis.url())) as ledger:
             taken = acquire(ledger)
             private_redis.call("CONFIG", "SET", "maxmemory", "1")
@@ -100,7 +100,7 @@ class TestFailures:
             with pytest.raises(StoreFull, match="is full"):
                 acquire(ledger, key="/another")
             with pytest.raises(StoreFull):
-                ledger.apply([letter("1")])
+                ledger.apply([put_dead_letter("1")])
 
             assert ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)]) == [True]
             assert ledger.apply([FinishKey("/k", "a", taken.fence, TTL, '"ok"')]) == [True]
@@ -126,10 +126,10 @@ class TestFailures:
             ("NOPERM this user has no permissions", StoreRefused),
         ],
     )
-    def test_what_the_server_says_decides(self, words, kind):
+    def test_the_message_of_the_server_determines_the_error(self, words, kind):
         assert type(translate_error(redis.ResponseError(words), "redis://", words)) is kind
 
-    def test_a_wrong_password_is_refused_and_shown_nowhere(self, private_redis):
+    def test_a_wrong_password_is_refused_and_not_shown(self, private_redis):
         private_redis.call("CONFIG", "SET", "requirepass", "another")
         url = f"redis://:{SECRET.replace('/', '%2F').replace('@', '%40')}@127.0.0.1"
 
@@ -139,18 +139,20 @@ class TestFailures:
         assert "check the user, the password" in str(raised.value)
         assert "w@rd" not in repr(raised.value)
 
-    def test_an_address_that_cannot_be_read_is_not_repeated(self):
+    def test_the_error_for_an_address_that_cannot_be_parsed_hides_the_address(self):
         with pytest.raises(StoreRefused) as raised:
             RedisLedger(f"redis://:{SECRET}@127.0.0.1:0/0")
 
         assert "s3cr" not in str(raised.value)
         assert raised.value.__suppress_context__
 
-    def test_a_store_of_runs_cannot_be_a_redis(self):
+    def test_a_redis_cannot_be_a_store_of_runs(self):
         with pytest.raises(StoreRefused, match="no runs"), closing(Duly("redis://h/0")) as app:
             app.task(print, name="print").enqueue("never")
 
-    def test_without_the_driver_it_is_said_what_to_install(self, monkeypatch, redis_url):
+    def test_the_error_for_a_missing_driver_names_the_extra_to_install(
+        self, monkeypatch, redis_url
+    ):
         monkeypatch.setattr(util, "find_spec", {"redis": None}.__getitem__)
 
         with pytest.raises(StoreRefused, match=r"duly\[redis\]"):
@@ -158,9 +160,9 @@ class TestFailures:
 
 
 class TestNotices:
-    """What people should know before they rely on a Redis."""
+    """Notices about a Redis that may lose keys."""
 
-    def test_one_that_keeps_all_has_none(self, ledger):
+    def test_a_ledger_on_a_safe_redis_has_no_notices(self, ledger):
         assert ledger.notices == []
 
     @pytest.mark.parametrize(
@@ -170,7 +172,9 @@ class TestNotices:
             ("appendonly", "no", "set appendonly yes"),
         ],
     )
-    def test_one_that_may_forget_has_one(self, private_redis, setting, value, words):
+    def test_a_ledger_on_a_redis_that_may_lose_keys_has_a_notice(
+        self, private_redis, setting, value, words
+    ):
         private_redis.call("CONFIG", "SET", setting, value)
 
         with closing(RedisLedger(private_redis.url())) as ledger:
@@ -178,18 +182,20 @@ class TestNotices:
 
         assert words in notice
 
-    def test_a_guard_that_refuses_eviction_does_not_use_one_that_evicts(self, private_redis):
+    def test_a_guard_that_refuses_eviction_refuses_a_redis_that_evicts(self, private_redis):
         private_redis.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
         guard = Guard(private_redis.url(), on_eviction="refuse")
 
         with closing(guard), pytest.raises(StoreRefused, match="maxmemory-policy volatile-ttl"):
             guard.look("k")
 
-    def test_a_guard_knows_two_answers_to_eviction(self):
+    def test_an_unknown_value_of_on_eviction_is_refused(self):
         with pytest.raises(BadOption, match="on_eviction"):
             Guard("redis://h", on_eviction="ignore")
 
-    def test_guards_say_once_in_a_process_what_their_ledger_may_forget(self, private_redis, caplog):
+    def test_the_guards_of_a_process_log_the_notices_of_their_ledger_once(
+        self, private_redis, caplog
+    ):
         private_redis.call("CONFIG", "SET", "appendonly", "no")
 
         for namespace in ("eu", "us"):
@@ -200,7 +206,9 @@ class TestNotices:
         assert (line.name, line.levelname) == ("duly", "WARNING")
         assert "set appendonly yes" in line.message
 
-    def test_one_that_may_not_be_asked_has_none(self, private_redis):
+    def test_a_ledger_without_permission_to_read_the_configuration_has_no_notices(
+        self, private_redis
+    ):
         private_redis.call("CONFIG", "SET", "appendonly", "no")
         private_redis.call("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-info", "-config")
 
@@ -210,7 +218,7 @@ class TestNotices:
             assert acquire(ledger).is_ours
 
 
-def test_a_redis_of_the_tests_starts_again_at_its_address(private_redis):
+def test_a_redis_of_the_tests_restarts_at_the_same_address(private_redis):
     private_redis.call("SET", "kept", "1")
 
     private_redis.kill9()

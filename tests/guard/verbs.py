@@ -1,4 +1,4 @@
-"""What the tests of the guard on Redis say to a ledger."""
+"""Ops that the tests of the guard on Redis apply to a ledger."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def acquire(ledger: RedisLedger, owner: str = "a", key: str = "/k", ttl: int | N
     return ledger.apply([AcquireKey(key, owner, "somebody", None, LEASE, ttl)])[0]
 
 
-def letter(letter_id: str, **changes: Any) -> PutDeadLetter:
+def put_dead_letter(letter_id: str, **changes: Any) -> PutDeadLetter:
     op = PutDeadLetter(
         letter_id, "celery", "shop.charge", "[]", None, "exhausted", "no", None, 1, None, None, TTL
     )

@@ -240,7 +240,7 @@ def test_a_scope_that_returns_no_text_is_an_error_and_nothing_runs(guard, client
     kind = IdempotencyMiddleware if client is Asgi else WSGIIdempotencyMiddleware
     served = client(kind(shop, guard, scope=lambda _request: scope))
 
-    with pytest.raises(BadOption, match="scope must return a text or None"):
+    with pytest.raises(BadOption, match="scope must return a string or None"):
         served.post()
 
     assert shop.calls == []

@@ -1,4 +1,4 @@
-"""Log lines for machines."""
+"""Log lines in JSON."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ def line_of(message, *args, exc_info=None):
     return JsonFormatter().format(record)
 
 
-def test_a_line_is_one_object_whatever_it_says():
+def test_a_log_line_is_one_json_object_for_any_message():
     hostile = "a\nERROR forged\r\x1b[31m\u202egnp.exe"
 
     line = line_of("run %s failed", hostile)
@@ -24,7 +24,7 @@ def test_a_line_is_one_object_whatever_it_says():
     assert found["at"].endswith("Z")
 
 
-def test_an_exception_comes_with_its_traceback():
+def test_a_log_line_contains_the_traceback_of_an_exception():
     try:
         int("boom")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Spans from the call that enqueues to the attempts that follow."""
+"""Spans of the call that enqueues a run and of the attempts of the run."""
 
 import pytest
 from opentelemetry import trace
@@ -13,13 +13,13 @@ from duly.observe.tracing import OpenTelemetry
 
 @pytest.fixture
 def spans():
-    """What was exported."""
+    """The exported spans."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def app(store_url, spans):
-    """An application whose spans are kept."""
+    """An application whose spans are exported to memory."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     app = Duly(store_url, tracing=OpenTelemetry(provider))
@@ -50,11 +50,13 @@ def test_an_attempt_is_linked_to_the_call_that_enqueued_its_run(app, spans):
         assert [link.context.span_id for link in processed.links] == [sent.context.span_id]
         assert processed.attributes["messaging.message.id"] == run.id
         assert processed.attributes["messaging.system"] == "duly"
-        assert seen.pop() == (processed.context.span_id, {"tenant": "7"}), "the body is inside"
+        assert seen.pop() == (processed.context.span_id, {"tenant": "7"}), (
+            "the body runs inside the span"
+        )
 
 
 @pytest.mark.stores("sqlite")
-def test_a_body_that_raises_is_an_error_with_its_type(app, spans):
+def test_the_span_of_a_failed_attempt_has_the_type_of_the_error(app, spans):
     @app.task(name="shop:fail")
     def fail() -> None:
         raise ConnectionError("the bank is gone")

@@ -1,7 +1,7 @@
-"""`make prove`: the scenarios in full, on SQLite and on every PostgreSQL that can be started here.
+"""`make prove`: the full scenarios, on SQLite and on every PostgreSQL available here.
 
-Arguments are those of `python -m duly.prove`; with --url or --sqlite among them nothing is started.
-Without any, other engines and web servers are killed too; with --engines alone, nothing but those.
+The arguments are those of `python -m duly.prove`. With --url or --sqlite, no server is started.
+Without arguments, other engines and web servers are killed too. With --engines, only those run.
 """
 
 import os
@@ -22,7 +22,7 @@ AGAIN = ["--again", "python -m tests.prove"]
 
 
 def main(arguments: list[str]) -> int:
-    """Prove on one database after the other; return whether something was broken."""
+    """Prove on one database after the other. Return a nonzero status if an invariant was broken."""
     if arguments == ["--engines"]:
         return prove_with_engines(arguments)
     if any(argument.startswith(("--url", "--sqlite", "--help")) for argument in arguments):
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def prove_with_engines(arguments: list[str]) -> int:
-    """Kill workers of other engines and of web servers, as their tests do, in full."""
+    """Run the kill tests of other engines and of web servers in full."""
     if arguments and "--engines" not in arguments:
         return 0
     folder = ROOT / "docs" / "evidence"
@@ -45,7 +45,7 @@ def prove_with_engines(arguments: list[str]) -> int:
     }
     tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
-    # Each of them has a deadline of its own, longer than what a test of the suite may take.
+    # Each test has its own deadline, which is longer than the deadline of the suite.
     command += ["-o", "faulthandler_timeout=0", *map(str, tests)]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 

@@ -1,4 +1,4 @@
-"""What the trials of one test process share."""
+"""Fixtures that the trials of one test process share."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from duly.prove.process_starter import ForkStarter, InterpreterStarter, ProcessS
 
 @pytest.fixture(scope="session")
 def starter() -> Iterator[ProcessStarter]:
-    """Forks the programs of trials, where that can be; `make prove` starts each anew."""
+    """Forks the programs of trials if possible. `make prove` starts each program normally."""
     if sys.platform != "linux":
         yield InterpreterStarter()
         return

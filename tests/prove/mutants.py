@@ -1,7 +1,7 @@
-"""Engines with a bug: each mutant breaks one rule, and proving has to notice.
+"""Engines with a bug: each mutant breaks one rule, and the checker must detect it.
 
-Only workers and keepers of a test load this: `python -m tests.prove.mutants` is a keeper, and
-`tests.prove.mutants:app` the application of its children. The environment names the mutant.
+Only workers and supervisors of a test load this: `python -m tests.prove.mutants` is a supervisor,
+and `tests.prove.mutants:app` is the application of its children. The environment names the mutant.
 """
 
 import importlib
@@ -25,8 +25,8 @@ INNER_VARIABLE = "DULY_TEST_INNER_APP"
 ROLE_VARIABLE = "DULY_TEST_ROLE"
 
 
-def deaf() -> None:
-    """Nobody looks at deadlines: a worker that wakes up from a freeze goes on."""
+def ignores_deadlines() -> None:
+    """No process checks deadlines: a worker that wakes up from a freeze continues."""
     worker_main._WorkerMonitor.fence = lambda _self: None
     supervisor.Supervisor._watchdog_pipe = lambda _self: None
     supervisor.Supervisor._kill_expired = lambda _self, _now: None
@@ -34,34 +34,34 @@ def deaf() -> None:
 
 
 def settles_without_a_fence() -> None:
-    """A result is recorded whoever holds the run now."""
-    deaf()
+    """A result is recorded even if another worker holds the run."""
+    ignores_deadlines()
     for name in ("succeed", "finish"):
         _rewrite(settle.SQL, name, "AND run.claim_number = ending.claim_number", "")
 
 
-def leaves_the_dead_live() -> None:
-    """Recovery settles a worker's runs and does not mark the worker dead."""
+def keeps_dead_workers_live() -> None:
+    """Recovery settles the runs of a worker and does not mark the worker as dead."""
     _rewrite(maintenance.RECOVER, "end_worker", "WHERE id = :worker_id", "WHERE id = 'nobody'")
 
 
 def reruns_held_runs() -> None:
-    """A hold task that vanished mid-body is queued again."""
+    """A run of a hold task that vanished during its body is queued again."""
     verdict.HOLD_SLOT_KINDS = frozenset()
 
 
 def clears_marks_too_soon() -> None:
-    """The mark of a body goes when the body has ended, not when that is recorded."""
+    """The mark of a body is cleared at the end of the body, before the result is recorded."""
     StartMarks.end = StartMarks.clear
 
 
 def starts_without_a_mark() -> None:
-    """A body begins and nobody is told."""
+    """A body starts without a mark."""
     StartMarks.start = lambda *_: None
 
 
 def commits_twice() -> None:
-    """The body's writes are committed before the completion, not with it."""
+    """The writes of a body are committed before the completion, not with it."""
 
     def settle_and_commit(self, op, _words=()):
         connection = self.connection
@@ -79,30 +79,30 @@ def commits_twice() -> None:
 
 
 def does_not_count_claims() -> None:
-    """The fence does not grow."""
+    """The claim number does not grow."""
     _rewrite(claim.SQL, "take", "claim_number = claim_number + 1", "claim_number = 1")
 
 
-def loses_what_it_recovers() -> None:
-    """A run that goes back to the queue is gone."""
+def loses_recovered_runs() -> None:
+    """A run that returns to the queue is deleted."""
     settle.SQL._texts["requeue"] = (
         "DELETE FROM duly_runs WHERE id = :run_id AND claim_number = :claim_number"
     )
 
 
-def keeps_what_it_finished() -> None:
-    """A finished run is written to history and stays where claims look."""
+def keeps_finished_runs() -> None:
+    """A finished run is written to history and also stays in the table of claims."""
     _rewrite(settle.SQL, "leave", "AND run.state = 'running'", "AND run.state = 'nothing'")
 
 
-def is_hasty() -> None:
-    """Every other worker is taken for dead at first sight."""
+def recovers_live_workers() -> None:
+    """Recovery treats every other worker as dead at once."""
     recovery.LeaseMonitor.dead = lambda _self, counters, *_: list(counters)
     recovery.Recoverer._over = lambda _self, suspects, _read_at: suspects
 
 
 def answers_before_it_commits() -> None:
-    """`enqueue` returns before the run is written, which is when the next one comes."""
+    """`enqueue` returns before the run is written. The next `enqueue` writes it."""
     apply = SqliteStore.apply
     unwritten: list[Enqueue] = []
 
@@ -118,8 +118,8 @@ def answers_before_it_commits() -> None:
     SqliteStore.apply = hasty
 
 
-def fires_what_has_fired() -> None:
-    """The cursor stays where it was, and the ledger is not asked what it knows already."""
+def fires_again() -> None:
+    """The cursor of a schedule does not move, and known firings are not excluded."""
     _rewrite(schedules.SQL, "move", "SET next_at = :next_at", "SET next_at = next_at")
     statements = schedules.SqliteSchedules
     add_firings = statements.add_firings
@@ -132,7 +132,7 @@ def fires_what_has_fired() -> None:
 
 
 def moves_before_it_fires() -> None:
-    """The cursor is committed before the firings are: who dies in between loses an instant."""
+    """The cursor is committed before the firings: a crash in between loses an instant."""
     add_firings = schedules.SqliteSchedules.add_firings
 
     def late(self, rows, *, makes_up):
@@ -153,19 +153,19 @@ def moves_before_it_fires() -> None:
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__: mutant
     for mutant in (
-        deaf,
+        ignores_deadlines,
         settles_without_a_fence,
-        leaves_the_dead_live,
+        keeps_dead_workers_live,
         reruns_held_runs,
         clears_marks_too_soon,
         starts_without_a_mark,
         commits_twice,
         does_not_count_claims,
-        loses_what_it_recovers,
-        keeps_what_it_finished,
-        is_hasty,
+        loses_recovered_runs,
+        keeps_finished_runs,
+        recovers_live_workers,
         answers_before_it_commits,
-        fires_what_has_fired,
+        fires_again,
         moves_before_it_fires,
     )
 }
@@ -173,7 +173,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 
 def _rewrite(statements, name: str, old: str, new: str) -> None:
     text = statements._texts[name]
-    assert old in text, f"{name} does not say {old!r} any more"
+    assert old in text, f"{name} no longer contains {old!r}"
     statements._texts[name] = text.replace(old, new)
 
 
@@ -182,13 +182,13 @@ if MUTANT_VARIABLE in os.environ:
 
 
 def main() -> int | None:
-    """Be what the environment says."""
+    """Run the program that the environment names."""
     program = importlib.import_module(f"duly.prove.{os.environ[ROLE_VARIABLE]}")
     return program.main()
 
 
 def __getattr__(name: str) -> Any:
-    """Import the application of a child in the child alone: to import it may be its death."""
+    """Import the application only in the child, because the import may kill the process."""
     if name != "app" or INNER_VARIABLE not in os.environ:
         message = f"mutants have no {name}"
         raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""A claimer that counts what it runs itself, and not what others run under the same limit."""
+"""A claimer that counts only its own runs, and not other runs under the same limit."""
 
 from duly.core.concurrency_limits import task_of
 from duly.prove.claimer_process import main
@@ -6,7 +6,7 @@ from duly.store.sqlite.claim import SqliteLimitedClaim
 
 
 def _selfish(self: SqliteLimitedClaim, lane: str) -> int:
-    # When it claims, it holds nothing.
+    # A worker holds no runs when it claims.
     return self._limits.capacities[task_of(lane)]
 
 

@@ -1,4 +1,4 @@
-"""The checker can fail: histories that are broken by hand, each in one way."""
+"""The checker can fail: each history here has one deliberate violation."""
 
 from dataclasses import replace
 
@@ -31,13 +31,13 @@ def event(
 
 
 def sign(kind: str, run_id: str, claim: int, at: float, pid: int = 1) -> BodySignal:
-    """Return a body's sign of life."""
+    """Return a sign of life of a body."""
     task = {"o": ORDER, "c": CHARGE, "n": NOTIFY}[run_id]
     return BodySignal(kind, run_id, claim, 1, task, pid, at, int(at * 1_000_000))
 
 
 def run(run_id: str, task: str, state: str = "succeeded", claim: int = 1) -> RunAtEnd:
-    """Return a run as it stands at the end."""
+    """Return a run in its final state."""
     result = str(claim) if state == "succeeded" else None
     return RunAtEnd(run_id, task, state, None, 1, claim, 1, 0, result, 1)
 
@@ -70,7 +70,7 @@ GOOD_EVENTS = [READY, CLAIM, REQUEUE, SECOND_CLAIM, END]
 
 
 def with_events(*events: Transition) -> History:
-    """Return a history of the order alone, with these transitions."""
+    """Return a history of only the order, with these transitions."""
     return replace(
         GOOD,
         requests=[r for r in GOOD.requests if r.run_id == "o"],
@@ -82,16 +82,16 @@ def with_events(*events: Transition) -> History:
 
 
 def broken(history: History) -> set[str]:
-    """Return the numbers of the invariants that the checker finds broken."""
+    """Return the numbers of the violated invariants."""
     return {violation.invariant.partition(" ")[0] for violation in check(history).violations}
 
 
 @pytest.mark.parametrize("history", [GOOD, with_events(*GOOD_EVENTS)], ids=["effects", "events"])
-def test_a_sound_history_is_not_blamed(history: History):
+def test_the_checker_accepts_a_sound_history(history: History):
     assert check(history).violations == []
 
 
-def test_a_repeated_effect_of_a_rerun_task_is_counted_and_not_blamed():
+def test_a_repeated_effect_of_a_rerun_task_is_counted_but_is_no_violation():
     again = replace(GOOD, effects=[*GOOD.effects, Effect("n", 2, 1, NOTIFY, "line")])
     verdict = check(again)
 
@@ -100,13 +100,13 @@ def test_a_repeated_effect_of_a_rerun_task_is_counted_and_not_blamed():
 
 
 BROKEN = {
-    "an accepted run is nowhere": ("I1", replace(GOOD, runs=GOOD.runs[:2])),
-    "a run that nobody enqueued": (
+    "an accepted run that is missing": ("I1", replace(GOOD, runs=GOOD.runs[:2])),
+    "a run that was never enqueued": (
         "I2",
         replace(GOOD, runs=[*GOOD.runs, run("x", NOTIFY)]),
     ),
     "a run without its effect": ("I1", replace(GOOD, effects=GOOD.effects[:2])),
-    "an effect of nobody": (
+    "an effect without a run": (
         "I2",
         replace(GOOD, effects=[*GOOD.effects, Effect("x", 1, 1, NOTIFY, "line")]),
     ),
@@ -124,7 +124,7 @@ BROKEN = {
         "I6",
         with_events(READY, CLAIM, REQUEUE, SECOND_CLAIM, END._replace(claim_number=1)),
     ),
-    "a settle of a run that nobody runs": ("I6", with_events(READY, CLAIM, REQUEUE, END)),
+    "a settle of a run without a worker": ("I6", with_events(READY, CLAIM, REQUEUE, END)),
     "a settle in another worker's name": (
         "I6",
         with_events(READY, CLAIM, REQUEUE, SECOND_CLAIM, END._replace(worker_id="a")),
@@ -174,7 +174,7 @@ BROKEN = {
         "I11",
         replace(GOOD, runs=[GOOD.runs[0], run("c", CHARGE, "queued"), GOOD.runs[2]]),
     ),
-    "a run that was lost for ever": (
+    "a run that is always lost": (
         "I12",
         replace(GOOD, attempts=[AttemptAtEnd("o", n, 1, "lost", "a") for n in range(1, 20)]),
     ),
@@ -195,9 +195,9 @@ BROKEN = {
         replace(GOOD, runs=[*GOOD.runs[:2], run("n", NOTIFY)._replace(places=2)]),
     ),
     "a run that a snapshot missed": ("I14", replace(GOOD, missing=["o"])),
-    "a final run that was not final any more": ("I19", replace(GOOD, went_back=["o"])),
+    "a final run that became live again": ("I19", replace(GOOD, went_back=["o"])),
     "a damaged database": ("I18", replace(GOOD, damage=["wrong # of entries in index"])),
-    "a dead worker that is called live": ("I5", replace(GOOD, workers_left_live=["a"])),
+    "a dead worker that counts as live": ("I5", replace(GOOD, workers_left_live=["a"])),
 }
 
 
@@ -207,10 +207,10 @@ def test_a_broken_history_is_found(invariant: str, history: History):
 
 
 class TestTwoBodiesOfOneRun:
-    """The second may begin only when the first has ended, frozen time aside."""
+    """The second body may start only after the first has ended, except for frozen time."""
 
     def history(self, *, seen_again_at: float, frozen: tuple[Freeze, ...] = ()) -> History:
-        """Return a history in which claim 1 is seen again while claim 2 runs."""
+        """Return a history where claim 1 is seen again while claim 2 runs."""
         signs = [
             sign("begin", "n", 1, 1.0, pid=1),
             sign("beat", "n", 1, seen_again_at, pid=1),
@@ -219,25 +219,25 @@ class TestTwoBodiesOfOneRun:
         ]
         return replace(GOOD, body_signals=[*GOOD.body_signals, *signs], freezes=frozen)
 
-    def test_one_after_the_other_is_sound(self):
+    def test_consecutive_bodies_are_sound(self):
         assert check(self.history(seen_again_at=2.9)).largest_overlap == 0.0
 
-    def test_side_by_side_is_not(self):
+    def test_overlapping_bodies_are_a_violation(self):
         assert broken(self.history(seen_again_at=5.0)) == {"I5"}
 
-    def test_the_time_that_the_first_stood_still_does_not_count(self):
+    def test_an_overlap_while_the_first_body_is_frozen_is_no_violation(self):
         frozen = (Freeze(1, 2.0, 4.997),)
         verdict = check(self.history(seen_again_at=5.0, frozen=frozen))
 
         assert verdict.holds
         assert verdict.largest_overlap == pytest.approx(0.003)
 
-    def test_a_moment_after_it_woke_up_does(self):
+    def test_an_overlap_after_the_first_body_wakes_up_is_a_violation(self):
         frozen = (Freeze(1, 2.0, 4.98),)
 
         assert broken(self.history(seen_again_at=5.0, frozen=frozen)) == {"I5"}
 
-    def test_inside_a_program_that_nobody_may_end_it_is_only_measured(self):
+    def test_an_overlap_in_an_embedded_worker_is_only_measured(self):
         history = self.history(seen_again_at=5.0)
         history.embedded = frozenset({(sign.run_id, 1) for sign in history.body_signals})
         verdict = check(history)
@@ -251,12 +251,12 @@ class TestSchedules:
     """Due instants, firings and runs match one to one."""
 
     def firing(self, instant: int, outcome: str = "run", *, last: int = 0, row: int = 1):
-        """Return what became of an instant, or of a row of them."""
+        """Return the firing of an instant, or of a row of instants."""
         run_id = None if outcome in {"skipped", "waiting"} else f"r{instant}"
         return FiringAtEnd("s", 1, instant, last or instant, row, outcome, None, run_id)
 
     def history(self, *firings: FiringAtEnd, runs=(), may_skip=False) -> History:
-        """Return a history in which 1, 2, 3 and 4 were due, with these firings and their runs."""
+        """Return a history where 1 to 4 were due, with these firings and their runs."""
         made = [ScheduledRun(f.run_id, "s") for f in firings if f.run_id is not None]
         return History(
             due=[DueInstant("s", 1, instant) for instant in (1, 2, 3, 4)],
@@ -266,13 +266,13 @@ class TestSchedules:
         )
 
     def all_fired(self, *, but: int = 0) -> list[FiringAtEnd]:
-        """Return a firing for every instant, but one."""
+        """Return a firing for every instant except one."""
         return [self.firing(instant) for instant in (1, 2, 3, 4) if instant != but]
 
     def test_one_firing_and_one_run_for_every_instant_is_sound(self):
         assert check(self.history(*self.all_fired())).violations == []
 
-    def test_a_row_that_was_skipped_stands_for_its_instants(self):
+    def test_a_skipped_row_of_firings_covers_its_instants(self):
         row = self.firing(1, "skipped", last=3, row=3)
 
         assert check(self.history(row, self.firing(4), may_skip=True)).holds
@@ -301,7 +301,7 @@ class TestSchedules:
         ):
             assert broken(history) == {"I15"}
 
-    def test_what_a_schedule_made_is_not_taken_for_invented(self):
+    def test_runs_of_a_schedule_are_no_invented_runs(self):
         made = self.history(*self.all_fired())
         runs = [run(f"r{instant}", NOTIFY) for instant in (1, 2, 3, 4)]
         effects = [Effect(f"r{instant}", 1, 1, NOTIFY, "line") for instant in (1, 2, 3, 4)]
@@ -309,7 +309,7 @@ class TestSchedules:
         assert check(replace(made, runs=runs, effects=effects)).violations == []
 
 
-def test_the_first_counter_example_is_told_in_order():
+def test_the_timeline_of_a_run_is_in_order():
     told = timeline(with_events(*reversed(GOOD_EVENTS)), "o")
 
     assert [entry["kind"] for entry in told[:-1]] == ["ready", "claim", "requeue", "claim", "end"]

@@ -1,6 +1,6 @@
-"""The scenarios of `make prove` at a twentieth of their size on each of the two kinds of store.
+"""The scenarios of `make prove` at a twentieth of their size, on both kinds of store.
 
-What is smaller here is named below. Processes are forked here, and started anew in `make prove`.
+The constants below name all reductions. Processes are forked here, and started in `make prove`.
 """
 
 import json
@@ -15,14 +15,14 @@ from duly.prove.trial import Trial
 
 SCALE = 1 / 20
 SCALES = {"boundaries": 1 / 100, "restarts": 1 / 40, "simulation": 1 / 100}
-"""Of the sweep over all statements, tests/worker/test_every_statement.py does a twentieth. Restarts
-make up a twentieth over both kinds of store. A week is simulated on each instead of five."""
+"""tests/worker/test_every_statement.py does a twentieth of the sweep over all statements. Restarts
+reach a twentieth over both kinds of store. Each kind simulates one week instead of five."""
 
 RATE = 20.0
-"""Runs per second. What counts is what is struck; runs beyond that only need the processors."""
+"""Runs per second. Only runs with faults count; more runs would only use the processors."""
 
 STRIKELESS = {"sleepers"}
-"""It counts what sleeping costs, and strikes nobody."""
+"""This scenario measures the cost of sleeping and injects no faults."""
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""The judges of races for locks, and for places under limits, can fail."""
+"""The checks of races for locks and for places under limits can fail."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from duly.prove.trial import Trial
 
 
 def race(number: int, *fences: int, heard: bool = False) -> Race:
-    """Return a race of two who lost and of winners with these fences."""
+    """Return a race with two losers and with winners that have these fences."""
     tries = [RacerResult(pid, is_ours=False, owner="", fence=1) for pid in (1, 2)]
     tries += [
         RacerResult(pid, is_ours=True, owner="", fence=fence) for pid, fence in enumerate(fences, 3)
@@ -21,7 +21,7 @@ def race(number: int, *fences: int, heard: bool = False) -> Race:
     return Race(number, tries, heard)
 
 
-def test_one_winner_each_and_fences_that_grow_are_sound():
+def test_races_with_one_winner_and_growing_fences_are_sound():
     assert list(broken_races([race(0, 1), race(1, 2), race(2, 9)])) == []
 
 
@@ -34,13 +34,13 @@ def test_one_winner_each_and_fences_that_grow_are_sound():
         (race(1, 6, heard=True), "the holder before race 1"),
     ],
 )
-def test_a_broken_race_is_told(broken: Race, told: str):
+def test_a_broken_race_is_reported(broken: Race, told: str):
     (found,) = broken_races([race(0, 5), broken])
 
     assert found.startswith(told)
 
 
-def test_more_places_taken_than_a_limit_has_are_told():
+def test_an_exceeded_limit_is_reported():
     taken = [(str(number), LANE, 1) for number in range(CAPACITY)]
     left = [(str(number), LANE, -1) for number in range(CAPACITY)]
     plain = [(str(number), "thread", 1) for number in range(QUEUE_LIMIT)]
@@ -56,7 +56,7 @@ def test_more_places_taken_than_a_limit_has_are_told():
 @pytest.mark.process
 @pytest.mark.timeout(120)
 @pytest.mark.stores("sqlite-wal")
-def test_claimers_that_count_only_what_they_run_themselves_are_caught(
+def test_claimers_that_count_only_their_own_runs_are_caught(
     store_url: str, tmp_path: Path, starter: ProcessStarter
 ):
     with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:

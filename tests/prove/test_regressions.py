@@ -1,4 +1,4 @@
-"""What proving found in the engine, each in its smallest form."""
+"""Bugs that proving found in the engine, each in its smallest form."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LEASE = 0.05
 
 
 class Between:
-    """A store in which something happens right before a worker is recovered."""
+    """A store that runs a function right before the recovery of a worker."""
 
     def __init__(self, store: Any, happening: Callable[[], None], counters: dict[str, int]) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Between:
 
 
 class Frozen:
-    """A pulse that shows counters which stand still."""
+    """Heartbeats whose counters do not change."""
 
     def __init__(self, pulse: Any, counters: dict[str, int]) -> None:
         self._pulse = pulse
@@ -80,7 +80,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
     acknowledged = []
 
     def wake_up() -> None:
-        # Its keeper beats for it, and its claim comes through: if the beat counts, it may start.
+        # The supervisor beats for the worker and the claim succeeds. A valid beat permits a start.
         acknowledged.append(worker_id in app.store.heartbeats().beat([worker_id]))
         wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
         for claim in app.store.apply([wants])[0]:
@@ -109,22 +109,22 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
 
 def test_a_body_that_is_marked_after_the_deadline_does_not_begin(tmp_path: Path, monkeypatch):
     slots = StartMarks(tmp_path / "worker.slots", create=1)
-    hand = InFlightClaims(slots, {"loop": 1, "thread": 1}, 1)
+    claims = InFlightClaims(slots, {"loop": 1, "thread": 1}, 1)
     slots.deadline = 10.0
     definition = _definition()
-    (held,) = hand.take([(_claim(), definition)])
-    # It freezes in front of the mark: before that it was in time.
+    (held,) = claims.take([(_claim(), definition)])
+    # The worker freezes before the mark. Until then it was in time.
     monkeypatch.setattr(hand_module, "monotonic", lambda: 99.0 if list(slots.marks()) else 9.9)
 
-    begun = hand.begin(held)
+    begun = claims.begin(held)
 
     assert not begun
     assert list(slots.marks()) == []
-    assert hand.withdraw(lambda _held: True) == [held]
+    assert claims.withdraw(lambda _held: True) == [held]
 
 
 def _show_that_it_lives(store: Any, worker_id: str) -> None:
-    """SQLite's workers beat in a file, which this process must not lock as if it were its own."""
+    """Workers on SQLite beat in a file, which this process must not lock as its own."""
     folder = getattr(store, "folder", None)
     if folder is not None:
         folder.mkdir(exist_ok=True)

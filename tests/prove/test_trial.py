@@ -1,4 +1,4 @@
-"""What a trial expects of schedules does not depend on what they have done."""
+"""The expectations of a trial do not depend on earlier firings of its schedules."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from duly.store.due_schedules import fire_due
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_an_instant_that_fired_before_it_was_expected_is_expected(store_url: str, tmp_path: Path):
+def test_a_trial_also_expects_an_instant_that_has_already_fired(store_url: str, tmp_path: Path):
     with Trial(store_url, tmp_path, seed=1) as trial:
         instant = datetime.now(UTC)
         trial.app.schedules.add("quick", workload.order, at=instant, args=(1,))

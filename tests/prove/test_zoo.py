@@ -1,7 +1,7 @@
-"""Proving can fail: every mutant of the engine in the zoo has to be caught, by the right invariant.
+"""Proving can fail: the right invariant must catch every mutant of the engine in the zoo.
 
-The mutants live in `mutants.py` and are SQLite's: they rewrite its statements, and the rest of what
-they break is the same on every database.
+The mutants are in `mutants.py` and use SQLite, because they rewrite its statements. All other code
+that they change is the same on every database.
 """
 
 import os
@@ -27,20 +27,20 @@ from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_V
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.prove.mutants"
 SETTLE_SECONDS = 2.0
-"""What was broken is broken by then, and most mutants never settle down."""
+"""Violations have occurred by then, and most mutants never settle down."""
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores("sqlite-wal")]
 
 
 @pytest.fixture
 def trial(store_url: str, tmp_path: Path, starter: ProcessStarter) -> Iterator[Trial]:
-    """A trial on a database of its own."""
+    """A trial on its own database."""
     with Trial(store_url, tmp_path, seed=1, starter=starter) as trial:
         yield trial
 
 
 def mutate(trial: Trial, mutant: str) -> None:
-    """Let every tree of a trial run the mutant."""
+    """Run the mutant in every process tree of a trial."""
 
     def mutated(settings: TreeSettings) -> TreeSettings:
         environment = {
@@ -60,30 +60,30 @@ def mutate(trial: Trial, mutant: str) -> None:
 
 
 def python_path() -> str:
-    """Return where a process finds the mutants, and duly where this one found it."""
+    """Return a module path with the mutants and with duly as imported here."""
     return os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 
 def caught(trial: Trial) -> set[str]:
-    """End a trial of a mutant and return the numbers of the invariants that were broken."""
+    """End a trial of a mutant and return the numbers of the violated invariants."""
     trial.feeder.stop()
     return judged(trial, SETTLE_SECONDS)
 
 
 def judged(trial: Trial, settle_seconds: float) -> set[str]:
-    """As `caught`, where nothing but schedules made runs."""
+    """Like `caught`, for trials whose runs come only from schedules."""
     trial.drain(settle_seconds)
     trial.stop_trees()
     return broken(trial)
 
 
 def broken(trial: Trial) -> set[str]:
-    """Return the numbers of the invariants that were broken."""
+    """Return the numbers of the violated invariants."""
     return {one.invariant.partition(" ")[0] for one in check(trial.history()).violations}
 
 
 def kill_some(trial: Trial) -> None:
-    """Kill workers that have bodies running."""
+    """Kill workers with running bodies."""
     for _ in range(2):
         trial.start_tree(processes=1)
     trial.feeder.start()
@@ -97,7 +97,7 @@ def kill_some(trial: Trial) -> None:
 
 
 def kill_some_that_hold(trial: Trial) -> None:
-    """Kill workers that run nothing but bodies that must not begin twice."""
+    """Kill workers that run only bodies that must not start twice."""
     trial.use_mix(lambda number, _: workload.subscribe.call(number, 300), backlog=20)
     kill_some(trial)
 
@@ -143,7 +143,7 @@ def freeze_one(trial: Trial, tree: ProcessTree) -> None:
 
 
 def only_work(trial: Trial) -> None:
-    """Strike nobody."""
+    """Inject no faults."""
     trial.charges_allowed = False
     for _ in range(2):
         trial.start_tree(processes=1)
@@ -153,7 +153,7 @@ def only_work(trial: Trial) -> None:
 
 
 def fire_every_second(trial: Trial) -> None:
-    """Let an interval come due a few times."""
+    """Wait until an interval has been due a few times."""
     trial.start_tree(processes=1)
     trial.wait_until_working()
     fire(trial, every=1, end=datetime.now(UTC) + timedelta(seconds=3.5))
@@ -161,7 +161,7 @@ def fire_every_second(trial: Trial) -> None:
 
 
 def fire_and_die(trial: Trial) -> None:
-    """Let a schedule come due once, before a worker that dies while it fires."""
+    """Fire a schedule once, in a worker that dies during the firing."""
     fire(trial, at=datetime.now(UTC))
     plan = trial.folder / "plan.txt"
     plan.write_text("operate.before_commit\n")
@@ -175,47 +175,47 @@ def fire_and_die(trial: Trial) -> None:
 
 
 def fire(trial: Trial, **when: Any) -> None:
-    """Add a schedule, and say when it has to fire."""
+    """Add a schedule, and record its expected firings."""
     rules = {"misfire": "all", "overlap": "allow"}
     trial.app.schedules.add("fired", workload.order, args=(1,), **rules, **when)
     trial.expect("fired")
 
 
 ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
-    "deaf": (freeze_some(milliseconds=2_000, if_taken_over=1_500), {"I5"}),
+    "ignores_deadlines": (freeze_some(milliseconds=2_000, if_taken_over=1_500), {"I5"}),
     "settles_without_a_fence": (freeze_some(milliseconds=40, if_taken_over=2_000), {"I6"}),
-    "leaves_the_dead_live": (kill_some, {"I5"}),
+    "keeps_dead_workers_live": (kill_some, {"I5"}),
     "reruns_held_runs": (kill_some_that_hold, {"I11"}),
     "clears_marks_too_soon": (kill_at("settle.before_write", "settle.before_commit"), {"I11"}),
     "starts_without_a_mark": (kill_some_that_hold, {"I11"}),
     "commits_twice": (kill_at("transaction.before_settle", "transaction.before_commit"), {"I9"}),
     "does_not_count_claims": (kill_some, {"I4"}),
-    "loses_what_it_recovers": (kill_some, {"I1"}),
-    "keeps_what_it_finished": (only_work, {"I14"}),
-    "is_hasty": (only_work, {"I12"}),
+    "loses_recovered_runs": (kill_some, {"I1"}),
+    "keeps_finished_runs": (only_work, {"I14"}),
+    "recovers_live_workers": (only_work, {"I12"}),
 }
 
 
 FEW = {
     "commits_twice",
-    "fires_what_has_fired",
-    "keeps_what_it_finished",
-    "loses_what_it_recovers",
+    "fires_again",
+    "keeps_finished_runs",
+    "loses_recovered_runs",
     "reruns_held_runs",
     "settles_without_a_fence",
 }
-"""Those that `make test` hunts; the others take as long, and `make prove` hunts them all."""
+"""The mutants that `make test` runs. `make prove` runs all mutants, which takes longer."""
 
 
 def hunted(mutants: Iterable[str]) -> list[ParameterSet]:
-    """Return the mutants, most of them left to `make prove`."""
+    """Return the mutants. Most of them run only in `make prove`."""
     return [
         pytest.param(mutant, marks=() if mutant in FEW else pytest.mark.long) for mutant in mutants
     ]
 
 
 SCHEDULE_ZOO: dict[str, Callable[[Trial], None]] = {
-    "fires_what_has_fired": fire_every_second,
+    "fires_again": fire_every_second,
     "moves_before_it_fires": fire_and_die,
 }
 
@@ -231,7 +231,7 @@ def test_a_mutant_is_caught(mutant: str, trial: Trial):
 
 
 @pytest.mark.parametrize("mutant", hunted(SCHEDULE_ZOO))
-def test_a_mutant_that_fires_is_caught(mutant: str, trial: Trial):
+def test_a_mutant_of_schedules_is_caught(mutant: str, trial: Trial):
     mutate(trial, mutant)
 
     SCHEDULE_ZOO[mutant](trial)
@@ -248,7 +248,7 @@ def test_without_a_mutant_schedules_fire_once(act: Callable[[Trial], None], tria
 
 @pytest.mark.long
 def test_the_fence_alone_refuses_late_results(trial: Trial):
-    mutate(trial, "deaf")
+    mutate(trial, "ignores_deadlines")
 
     freeze_some(milliseconds=40, if_taken_over=2_000)(trial)
 
@@ -256,7 +256,7 @@ def test_the_fence_alone_refuses_late_results(trial: Trial):
     assert caught(trial).isdisjoint({"I6", "I8", "I9", "I11"})
 
 
-def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monkeypatch):
+def test_a_producer_that_returns_before_it_commits_is_caught(trial: Trial, monkeypatch):
     monkeypatch.setenv(MUTANT_VARIABLE, "answers_before_it_commits")
     monkeypatch.setenv(ROLE_VARIABLE, "producer_process")
     monkeypatch.setenv("PYTHONPATH", python_path())
@@ -269,7 +269,7 @@ def test_a_producer_that_answers_before_it_commits_is_caught(trial: Trial, monke
     assert "I1" in broken(trial)
 
 
-def test_without_a_mutant_the_same_strikes_are_survived(trial: Trial):
+def test_the_engine_without_a_mutant_survives_the_same_faults(trial: Trial):
     kill_some(trial)
 
     trial.feeder.stop()
@@ -278,5 +278,5 @@ def test_without_a_mutant_the_same_strikes_are_survived(trial: Trial):
     assert broken(trial) == set()
 
 
-def test_every_mutant_of_the_zoo_is_hunted():
+def test_every_mutant_has_a_test():
     assert MUTANTS.keys() == {*ZOO, *SCHEDULE_ZOO, "answers_before_it_commits"}

@@ -1,18 +1,17 @@
-"""Closes the browser of this test process before tests that use none.
+"""Closes the browser of this test process before tests without a browser.
 
-Its driver keeps an event loop running in the thread of the tests. Whether the next test needs the
-browser is known only when that test begins: the one that was to follow may have moved to another
-process.
+The driver keeps an event loop running in the thread of the tests. Only the start of the next test
+shows whether it needs the browser, because the planned test may have moved to another process.
 """
 
 from typing import Protocol
 
 
 class Closes(Protocol):
-    """Something that can be closed, and opened again."""
+    """A resource that can be closed and reopened."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the resource."""
         ...
 
 
@@ -20,11 +19,11 @@ _open: list[Closes] = []
 
 
 def note_open(browser: Closes) -> None:
-    """Note a browser that is to be closed."""
+    """Register an open browser."""
     _open.append(browser)
 
 
 def close_open() -> None:
-    """Close what is open."""
+    """Close all registered browsers."""
     while _open:
         _open.pop().close()

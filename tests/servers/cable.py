@@ -1,4 +1,4 @@
-"""A network between clients and a server that a test can cut and mend."""
+"""A network connection between clients and a server that a test can cut and mend."""
 
 import socket
 import threading
@@ -7,9 +7,9 @@ from typing import Self
 
 
 class Cable:
-    """Carries bytes to a server and back. Cut, it carries none, and tells nobody.
+    """Carries bytes to a server and back. A cut cable carries none and reports no error.
 
-    What was sent meanwhile gets through once it is mended, as by TCP after a partition.
+    Bytes sent during a cut arrive after the repair, as with TCP after a partition.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -34,15 +34,15 @@ class Cable:
             end.close()
 
     def cut(self) -> None:
-        """Let nothing through."""
+        """Stop all bytes."""
         self._whole.clear()
 
     def mend(self) -> None:
-        """Let everything through again, what waits first."""
+        """Carry bytes again, waiting bytes first."""
         self._whole.set()
 
     def lead_to(self, port: int) -> None:
-        """Carry what connects from now on to another server; what is connected stays."""
+        """Carry new connections to another server. Existing connections do not change."""
         self._server = (self._server[0], port)
 
     def _accept(self) -> None:

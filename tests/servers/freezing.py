@@ -1,4 +1,4 @@
-"""Processes that are stopped and let go on, where they leave others free to write."""
+"""Stops and continues processes without blocking other writers."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,10 @@ from tests.servers.processes import wait_until
 
 
 def freeze(url: str, *pids: int) -> None:
-    """Stop processes that use a store, and wait until they are.
+    """Stop processes that use a store, and wait until they have stopped.
 
-    One that is stopped inside a write transaction on SQLite keeps every other writer waiting, and
-    nobody would end that.
+    A process that is stopped inside a write transaction on SQLite would block every other writer
+    for ever.
     """
     for _ in range(20):
         for pid in pids:
@@ -26,27 +26,27 @@ def freeze(url: str, *pids: int) -> None:
         if _can_write(url):
             return
         thaw(*pids)
-        time.sleep(0.01)  # long enough for the transaction to end
-    message = "they were inside a write transaction every time they were stopped"
+        time.sleep(0.01)  # the transaction ends in this time
+    message = "every attempt stopped the processes inside a write transaction"
     raise AssertionError(message)
 
 
 def thaw(*pids: int) -> None:
-    """Let them go on."""
+    """Continue the processes."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
 def state_of(pid: int) -> str:
-    """Return what the kernel says of a process; nothing if there is none."""
+    """Return the kernel's state of a process, or an empty text if the process does not exist."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
 
 
 def _can_write(url: str) -> bool:
-    """Say whether nobody holds the write lock of an SQLite database."""
+    """Return whether the write lock of an SQLite database is free."""
     if not url.startswith("sqlite:"):
         return True
     path = sqlite_path(url)

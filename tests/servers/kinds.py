@@ -14,13 +14,13 @@ from tests.servers import pgbouncer, postgres, redis
 
 POSTGRES_URL_VARIABLE = "DULY_TEST_POSTGRES"
 REDIS_URL_VARIABLE = "DULY_TEST_REDIS"
-# The oldest and the newest version that duly promises to work on.
+# The oldest and the newest supported version.
 PROMISED_VERSIONS = (15, 18)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreKind:
-    """One kind of store: its name, what stands behind it, and why it is missing, if it is."""
+    """One kind of store: its name, its server, and the reason if it is missing."""
 
     name: str
     runs_on: str
@@ -74,8 +74,8 @@ def _redis_kind() -> StoreKind:
 
 
 def _chromium_kind() -> StoreKind:
-    """Return the browser; no store, but what tests run on just as well."""
-    # Its shell draws the same pages at half the cost: it has no windows.
+    """Return the browser. It is no store, but tests select it in the same way."""
+    # The headless shell renders the same pages at half the cost.
     program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if program is None:
         return StoreKind("chromium", "Chromium", missing="the program was not found")
@@ -91,7 +91,7 @@ def _postgres_name(version: str) -> str:
 _SQLITE = _sqlite_kinds()
 _POSTGRES = _postgres_kinds()
 
-# PgBouncer stands in front of the newest PostgreSQL that runs here.
+# PgBouncer connects to the newest PostgreSQL that runs here.
 BEHIND_PGBOUNCER = next((kind for kind in reversed(_POSTGRES) if kind.missing is None), None)
 
 KINDS = {
@@ -109,7 +109,7 @@ STORE_KINDS = (*(kind.name for kind in _SQLITE), *POSTGRES_KINDS)
 
 
 def kind_or_skip(name: str) -> StoreKind:
-    """Return a kind, or skip the test that needs it; the closing table says what did not run."""
+    """Return a kind, or skip the test that needs it. The closing table lists skipped tests."""
     kind = KINDS[name]
     if kind.missing is not None:
         pytest.skip(f"{name}: {kind.missing}")

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode, in front of a PostgreSQL of the tests."""
+"""A real PgBouncer in transaction mode, connected to a PostgreSQL of the tests."""
 
 import shutil
 import subprocess
@@ -13,12 +13,12 @@ from tests.servers.postgres import PostgresEndpoint, database_of
 from tests.servers.processes import ServerFolder, free_port
 
 START_SECONDS = 20.0
-# Fewer server connections than a test has clients, so that a session really changes servers.
+# A test has more clients than server connections, so that a session changes servers.
 POOL_SIZE = 5
 
 
 class PgBouncer:
-    """A PgBouncer whose clients get a server connection only for the length of a transaction.
+    """A PgBouncer whose clients get a server connection only for one transaction.
 
     `with PgBouncer(server, program) as bouncer:` starts it and leaves nothing behind.
     """
@@ -48,7 +48,7 @@ class PgBouncer:
         return version_of(self._program)
 
     def start(self) -> None:
-        """Start it and return when it answers."""
+        """Start PgBouncer and return when it answers."""
         assert self._process is None, "PgBouncer is running"
         self._process = self._folder.spawn(
             [self._program, self._write_configuration()], log=self.log
@@ -65,24 +65,24 @@ class PgBouncer:
                 return
 
     def stop(self) -> None:
-        """Kill it: it has no state to save, and every client sees its connection break."""
+        """Kill PgBouncer, which has no state to save. Every client loses its connection."""
         assert self._process is not None, "PgBouncer is not running"
         self._process.kill()
         self._folder.forget(self._process)
         self._process = None
 
     def close(self) -> None:
-        """Stop it, if it runs, and remove its folder."""
+        """Stop PgBouncer, if it runs, and remove its folder."""
         if self._process is not None:
             self.stop()
         self._folder.close()
 
     def url(self, database: str) -> str:
-        """Give the URL under which a database of the server is reached through PgBouncer."""
+        """Return the URL of a database of the server through PgBouncer."""
         return f"postgresql://duly@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, *, template: str = "template0") -> str:
-        """Create a database on the server and give its URL through PgBouncer."""
+        """Create a database on the server and return its URL through PgBouncer."""
         return self.url(database_of(self._server.create_database(template=template)))
 
     def drop_database(self, url: str) -> None:
@@ -117,13 +117,13 @@ default_pool_size = {POOL_SIZE}
 
 
 def find_pgbouncer() -> Path | None:
-    """Find the program; Debian puts it where only root's PATH looks."""
+    """Find the program. Debian installs it in a folder that only root's PATH contains."""
     found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     return Path(found) if found else None
 
 
 def version_of(program: Path) -> str:
-    """Ask a PgBouncer program for its version."""
+    """Return the version of a PgBouncer program."""
     printed = subprocess.run(
         [program, "--version"], check=True, capture_output=True, text=True
     ).stdout

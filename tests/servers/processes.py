@@ -1,6 +1,6 @@
-"""What every test server needs: a user that may run it, a folder, a port and a certain end.
+"""The needs of every test server: a user, a folder, a port and a guaranteed end.
 
-Run as a program, this file is the watcher that ends what a killed test process left behind.
+Run as a program, this file is the watcher that ends the servers of a killed test process.
 """
 
 import os
@@ -18,19 +18,19 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol, TypedDict
 
-# Below Linux's range for outgoing connections, so that a server that is down for a moment does not
-# find its port taken by somebody's client.
+# Below Linux's range for outgoing connections, so that no client takes the port of a server that
+# restarts.
 FIRST_PORT, LAST_PORT = 10_240, 32_767
-# A socket's path may have about 100 bytes; the names inside the folder need some of them.
+# The path of a socket has at most about 100 bytes, including the names inside the folder.
 LONGEST_FOLDER = 60
 LAST_WORDS_SECONDS = 5.0
 
 
 class ServerFolder:
-    """A temporary folder for one server, and the promise that neither outlives the tests.
+    """A temporary folder for one server. Neither outlives the tests.
 
-    A watcher waits on a pipe whose other end is held here. However this process ends, kill -9
-    included, the pipe closes then, and the watcher ends the server and removes the folder.
+    A watcher waits on a pipe from this process. When this process ends, even by kill -9, the pipe
+    closes. Then the watcher ends the server and removes the folder.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,7 +45,7 @@ class ServerFolder:
         )
 
     def run(self, command: Sequence[str | Path]) -> str:
-        """Run a command to its end as the server's user; give what it printed."""
+        """Run a command to its end as the server's user. Return its output."""
         done = subprocess.run(
             command,
             check=False,
@@ -61,7 +61,7 @@ class ServerFolder:
         return done.stdout
 
     def spawn(self, command: Sequence[str | Path], *, log: Path) -> subprocess.Popen[bytes]:
-        """Start a server as the server's user, in a session of its own, watched from here on."""
+        """Start a server as the server's user, in its own session, under the watcher."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -77,21 +77,21 @@ class ServerFolder:
         return process
 
     def forget(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a server that was told to end, and stop watching its number."""
+        """Wait for a server that is ending, and stop watching its process id."""
         process.wait(timeout=60)
         self._tell_watcher("forget", process.pid)
 
     def hand_over(self, path: Path) -> None:
-        """Make a file or folder the server user's own."""
+        """Give a file or folder to the server's user."""
         if self._account:
             os.chown(path, self._account["user"], self._account["group"], follow_symlinks=False)
 
     def within_reach(self, path: Path) -> bool:
-        """Tell whether the server's user can walk to a path: a home folder is often closed."""
+        """Return whether the server's user can reach a path. A home folder is often private."""
         return not self._account or _is_open_to_all(path)
 
     def close(self) -> None:
-        """End the watcher, which removes the folder and whatever still runs in it."""
+        """End the watcher, which ends all programs in the folder and removes the folder."""
         self._watcher.communicate()
 
     def _tell_watcher(self, verb: str, pid: int) -> None:
@@ -101,16 +101,16 @@ class ServerFolder:
 
 
 class Process(Protocol):
-    """One that somebody here has started, by `subprocess` or otherwise."""
+    """A process that a test has started, by `subprocess` or otherwise."""
 
     pid: int
 
     def wait(self, timeout: float) -> int:
-        """Return how it ended, once it has."""
+        """Wait for the end and return the exit status."""
 
 
 class Account(TypedDict, total=False):
-    """What `subprocess` needs to start a program as another user; empty for the tests' own."""
+    """Options of `subprocess` to start a program as another user. Empty for the current user."""
 
     user: int
     group: int
@@ -118,7 +118,7 @@ class Account(TypedDict, total=False):
 
 
 def server_account() -> Account:
-    """Find the account that servers run as: they refuse to be root, so root lends them another."""
+    """Return the account that servers run as. Servers refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -129,9 +129,9 @@ def server_account() -> Account:
 
 
 def free_port() -> int:
-    """Find a loopback port that nobody listens on.
+    """Return an unused loopback port.
 
-    Drawn by `secrets`, because every test process seeds `random` alike and would draw the same.
+    It uses `secrets`: every test process seeds `random` alike and would choose the same port.
     """
     while True:
         port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT + 1)
@@ -141,21 +141,21 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Look again and again until a condition holds; raise TimeoutError if it never does."""
+    """Wait until a condition holds. Raise TimeoutError if it never does."""
     deadline = time.monotonic() + seconds
     looked_at = time.monotonic()
     while not condition():
         now = time.monotonic()
         if now > deadline:
             raise TimeoutError(f"waited {seconds:g} s in vain: {what}")
-        # A look that costs much is seldom taken: it would hold up those whom the test waits for.
+        # An expensive condition is checked rarely, because it would slow down the awaited process.
         time.sleep(min(0.1, max(0.01, 8 * (now - looked_at))))
         looked_at = time.monotonic()
 
 
 def kill_with_children(process: Process, *, seconds: float = 30.0) -> None:
-    """SIGKILL a process and its children, and return when all of them are gone."""
-    # A process that is stopped starts no child that the list would miss.
+    """SIGKILL a process and its children, and return when all of them have ended."""
+    # A stopped process starts no child that the list would miss.
     os.kill(process.pid, signal.SIGSTOP)
     wait_until(
         lambda: _states().get(process.pid, (0, "Z"))[1] in "TZ",
@@ -175,18 +175,18 @@ def kill_with_children(process: Process, *, seconds: float = 30.0) -> None:
 
 
 def children_of(process: int) -> list[int]:
-    """Return the processes that a process has started."""
+    """Return the children of a process."""
     return [pid for pid, (parent, _) in _states().items() if parent == process]
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process has not ended; one that nobody has waited for yet has ended."""
+    """Return whether a process is running. A zombie has ended."""
     _, state = _states().get(pid, (0, "Z"))
     return state != "Z"
 
 
 def _states() -> dict[int, tuple[int, str]]:
-    """List all processes: number -> (parent's number, one letter of state)."""
+    """Return all processes: id -> (id of the parent, letter of the state)."""
     return {pid: (parent, state) for pid, parent, state in _process_table()}
 
 
@@ -201,13 +201,13 @@ def _process_table() -> Iterator[tuple[int, int, str]]:
         return
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The command's name comes second, in parentheses, and may hold blanks itself.
+            # The second field is the command's name in parentheses, which may contain blanks.
             state, parent, *_ = entry.read_text().rpartition(")")[2].split()
             yield int(entry.parent.name), int(parent), state
 
 
 def _environment() -> dict[str, str]:
-    """Keep the caller's PostgreSQL settings, if any, away from a private server."""
+    """Remove the caller's PostgreSQL settings from the environment of a private server."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
@@ -233,7 +233,7 @@ def _watch(folder: Path) -> None:
             watched.add(int(pid))
         else:
             watched.discard(int(pid))
-    # The pipe has closed. PostgreSQL gives its shared memory back on SIGQUIT, not on SIGKILL.
+    # The pipe has closed. PostgreSQL frees its shared memory on SIGQUIT, not on SIGKILL.
     for sent in (signal.SIGQUIT, signal.SIGKILL):
         for pid in watched:
             with suppress(ProcessLookupError):

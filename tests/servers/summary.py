@@ -1,4 +1,4 @@
-"""The closing table of a test run: what ran on what, and what did not run and why."""
+"""The closing table of a test run: the results per kind of store, and reasons for skips."""
 
 import json
 import platform
@@ -18,7 +18,7 @@ NO_STORE = "no database"
 
 @dataclass(slots=True)
 class Tally:
-    """How the tests on one kind of store ended."""
+    """The results of the tests on one kind of store."""
 
     passed: int = 0
     failed: int = 0
@@ -26,7 +26,7 @@ class Tally:
 
 
 class WhatRan:
-    """A pytest plugin of the process that reports: it sees the reports of every worker."""
+    """A pytest plugin of the main process, which receives the reports of every worker."""
 
     def __init__(self, kinds: Mapping[str, StoreKind], summary_file: Path) -> None:
         self._kinds = kinds
@@ -40,7 +40,7 @@ class WhatRan:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        """Print the table and write it down for programs."""
+        """Print the table and write it to a file for programs."""
         tallies = self._tallies()
         self._write(tallies, exitstatus)
         terminalreporter.section("what ran on what")
@@ -63,7 +63,7 @@ class WhatRan:
         }
         if named:
             return named
-        # The report of a worker that died carries no properties; the test's name is all there is.
+        # The report of a worker that died carries only the name of the test, no properties.
         parameters = re.split(r"[\[\]-]", reports[0].nodeid.partition("[")[2])
         by_name = {name for name in self._kinds if set(name.split("-")) <= set(parameters)}
         return by_name or {NO_STORE}

@@ -1,4 +1,4 @@
-"""The servers that other tests stand on do what those tests believe of them."""
+"""The servers of other tests behave as those tests expect."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def test_a_shared_server_keeps_what_it_acknowledges(postgres_server):
     assert values == ["on"] * len(settings)
 
 
-def test_a_database_can_be_made_after_another(postgres_server):
+def test_a_database_can_be_created_from_a_template(postgres_server):
     model = postgres_server.create_database()
     with psycopg.connect(model) as connection:
         connection.execute("CREATE TABLE filled AS SELECT 42 AS answer")
@@ -69,7 +69,7 @@ def test_a_database_is_dropped_under_its_clients(postgres_server):
 
 
 @pytest.mark.process
-def test_a_killed_server_leaves_no_process_and_comes_back_with_what_was_committed(private_postgres):
+def test_a_killed_server_leaves_no_process_and_restarts_with_its_committed_data(private_postgres):
     url = private_postgres.create_database()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE kept (id int)")
@@ -101,7 +101,7 @@ def test_a_server_restarts_at_the_same_address(private_postgres, mode):
 
 
 @pytest.mark.process
-def test_a_server_does_not_outlive_a_test_process_that_is_killed(postgres_kind, tmp_path):
+def test_a_server_does_not_outlive_a_killed_test_process(postgres_kind, tmp_path):
     binaries = KINDS[postgres_kind].binaries
     if binaries is None:
         pytest.skip("there are no server programs of this version here")
@@ -119,13 +119,13 @@ def test_a_server_does_not_outlive_a_test_process_that_is_killed(postgres_kind, 
     wait_until(lambda: not Path(folder).exists(), seconds=20, what="its folder goes")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start servers as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start servers as another user")
 def test_a_server_started_by_root_does_not_run_as_root(private_postgres):
     assert private_postgres.log.stat().st_uid == 0
     assert (private_postgres.log.parent / "data" / "postmaster.pid").stat().st_uid != 0
 
 
-def test_pgbouncer_gives_a_client_a_server_for_one_transaction_only(pgbouncer):
+def test_pgbouncer_assigns_a_server_connection_for_one_transaction(pgbouncer):
     url = pgbouncer.create_database()
     clients = [psycopg.connect(url, autocommit=True) for _ in range(2 * POOL_SIZE)]
 
@@ -155,7 +155,7 @@ def test_every_kind_of_store_url_names_a_store_that_answers(store_url, store_kin
 
 
 @pytest.mark.stores("sqlite")
-def test_a_test_can_ask_for_some_kinds_of_store_only(store_kind):
+def test_a_test_can_select_some_kinds_of_store(store_kind):
     assert store_kind.startswith("sqlite")
 
 
@@ -174,7 +174,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_program_that_is_forked_runs_as_one_that_is_started(tmp_path):
+def test_a_forked_program_runs_like_a_started_program(tmp_path):
     (tmp_path / "beside.py").write_text("WORD = 'found'")
     (tmp_path / "program.py").write_text(
         "import beside, os, sys\n"
@@ -190,7 +190,7 @@ def test_a_program_that_is_forked_runs_as_one_that_is_started(tmp_path):
     assert log.read_text() == f"__main__ found {tmp_path} hello program.py one two\n"
 
 
-def test_a_program_that_is_forked_ends_with_the_tests_that_had_it_started(tmp_path):
+def test_a_forked_program_ends_with_its_test_process(tmp_path):
     (tmp_path / "lasting.py").write_text(
         "import pathlib, time; pathlib.Path('lasts').touch(); time.sleep(600)"
     )

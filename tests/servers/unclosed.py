@@ -1,7 +1,7 @@
-"""Where an SQLite connection was opened that nothing closed.
+"""Reports where an unclosed SQLite connection was opened.
 
-Python warns of such a connection when it is collected, often during a later test that has nothing
-to do with it. This plugin adds to the report of that test who opened the connection, and where.
+Python warns of such a connection at its garbage collection, often during a later, unrelated test.
+This plugin adds the test and the line that opened the connection to the report.
 """
 
 import os
@@ -41,7 +41,7 @@ class Unclosed:
     def pytest_runtest_makereport(
         self,
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Name who opened the connections that the report complains of."""
+        """Name the tests that opened the connections in the warning."""
         report = yield
         if report.failed:
             for address in sorted(set(_UNCLOSED.findall(report.longreprtext))):

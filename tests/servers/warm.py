@@ -1,8 +1,8 @@
-"""Forks programs from a Python that has imported already what they need.
+"""Forks programs from a Python process that has already imported their modules.
 
-Most of what a test of real workers costs is that each of them imports its engine. One process stays
-warm, with all of that imported and nothing open; a program that is forked from it runs as one that
-was started: in a session of its own, as `__main__`, with the environment and folder it is given.
+Imports of the engine cost most of the time of a test with real workers. One process stays warm: it
+has imported everything and opened nothing. A program forked from it runs like a started program: in
+its own session, as `__main__`, with its own environment and folder.
 """
 
 import atexit
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """A program that was started so, with those parts of a `Popen` that tests use."""
+    """A forked program, with those parts of a `Popen` that tests use."""
 
     def __init__(self, warm: "Warm", pid: int) -> None:
         self._warm = warm
@@ -34,34 +34,34 @@ class Program:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return how it ended, or None if it has not."""
+        """Return the exit status, or None while the program runs."""
         if self.returncode is None:
             self.returncode = self._warm.ask({"ended": self.pid})
         return self.returncode
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Return how it ended, once it has; one that takes longer is left as it is."""
+        """Wait for the end and return the exit status. A timeout does not end the program."""
         wait_until(lambda: self.poll() is not None, seconds=timeout, what=f"{self.pid} has ended")
         assert self.returncode is not None
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal, unless it has ended."""
-        # Its number is its own until somebody has asked how it ended.
+        """Send a signal, unless the program has ended."""
+        # The process id is not reused until a parent has read the exit status.
         if self.poll() is None:
             os.kill(self.pid, number)
 
 
 class Warm:
-    """The process that stays warm, from outside."""
+    """A client of the warm process."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -78,8 +78,8 @@ class Warm:
     def start(
         self, program: Sequence[str], *, log: Path, folder: Path, environment: Mapping[str, str]
     ) -> Program:
-        """Start `-m module …` or `script.py …`, as if it came behind the name of Python."""
-        log.open("ab").close()  # It may be read before the program has come so far.
+        """Start `-m module …` or `script.py …`, like the arguments of Python."""
+        log.open("ab").close()  # A test may read the log before the program has opened it.
         order = {
             "program": list(program),
             "log": str(log.absolute()),
@@ -89,7 +89,7 @@ class Warm:
         return Program(self, self.ask(order))
 
     def ask(self, order: dict[str, Any]) -> Any:
-        """Have something done there; return what it says to that."""
+        """Send a request to the warm process. Return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -99,15 +99,15 @@ class Warm:
 
 @cache
 def warm(*modules: str) -> Warm:
-    """Return a process that has imported these; it ends with this one, however that ends."""
+    """Return a process that has imported these modules. It ends with this process."""
     return Warm(modules)
 
 
 def main() -> None:
-    """Fork programs as told; in each of those, this returns once it is through with it."""
+    """Fork programs on request. In each fork, this returns after the program has run."""
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    # What is never collected is never written to, and stays shared.
+    # Frozen objects are never collected, so their memory stays shared.
     gc.collect()
     gc.freeze()
     begun: set[int] = set()
@@ -120,7 +120,7 @@ def main() -> None:
         else:
             return _become(**order)
     for pid in begun:
-        # It may not have come so far as to have a session.
+        # The program may not have its session yet.
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
@@ -141,7 +141,7 @@ def _ended(pid: int, begun: set[int]) -> int | None:
 
 
 def _become(program: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
-    # Whoever has the number can kill the session.
+    # The process id also identifies the session, which a test can kill.
     os.setsid()
     _say(os.getpid())
     _redirect(os.devnull, os.O_RDONLY, 0)

@@ -198,7 +198,9 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
     with closing(open_store(url)) as another:
         enqueue_in(connection, another, order(key="invoice-7"))
 
-    with pytest.raises(StoreUnavailable, match=r"'invoice-7'.*commit it or roll it back"):
+    with pytest.raises(
+        StoreUnavailable, match=r"'invoice-7'.*commit or roll back that transaction"
+    ):
         store.apply([order(key="invoice-7")])
 
     connection.rollback()
@@ -420,7 +422,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(store, connection)
     )
     connection.commit()
 
-    with pytest.raises(StoreFull, match=r"(?s)the disk of .* is full .*; free space"):
+    with pytest.raises(StoreFull, match=r"(?s)the disk of .* is full .*; free disk space"):
         store.apply([order(key="k")])
 
     connection.execute("DROP TRIGGER full_disk ON duly_runs")

@@ -57,5 +57,5 @@ def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, cr
 
 
 def test_an_op_that_a_crash_may_have_taken_back_is_not_acknowledged(store, crash_before_commit):
-    with pytest.raises(StoreUnavailable, match="is not known"):
+    with pytest.raises(StoreUnavailable, match="is unknown"):
         store.apply([PauseQueue("default", True, "me", "")])

@@ -77,7 +77,7 @@ class TestWhatItGives:
         assert done is Settled.DONE
         assert noted(connection) == [1, 2, 3, 4, 6]
         assert (lent.closed, served.closed, streaming.closed) == (True, True, True)
-        assert "over" in repr(lent)
+        assert "closed" in repr(lent)
 
     def test_what_a_body_made_of_it_is_not_the_next_ones(self, store):
         section = store.task_transaction()
@@ -224,7 +224,7 @@ class TestWaysRound:
         rows = section.connection.cursor().stream("SELECT generate_series(1, 100000)")
         next(rows)
 
-        with pytest.raises(TransactionEnded, match="still under way"):
+        with pytest.raises(TransactionEnded, match="still open on its connection"):
             section.settle_and_commit(success(held))
 
         rows.close()

@@ -1,4 +1,4 @@
-"""An application of a user's, under the harness, on each database."""
+"""The application of a user, in the harness, on each database."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from duly.testing import Harness
 
 @pytest.fixture
 def app(harness: Harness) -> Duly:
-    """That application."""
+    """The application of the harness."""
     return harness.app

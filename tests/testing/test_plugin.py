@@ -1,4 +1,4 @@
-"""The plugin, as a project uses it: in a pytest of its own, which finds it by its entry point."""
+"""The plugin in a separate pytest process, which loads it from its entry point."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ SHOP, TESTS, REPAIRED, GAP = (block.text for block in blocks(PAGE) if block.kind
 WITH_STOCK = "from test_shop import full_stock\n"
 ON_POSTGRES = 'import pytest\npytestmark = pytest.mark.duly(store="postgres")\n'
 NOT_OURS = ("cacheprovider", "randomly", "schemathesis", "hypothesispytest", "xdist", "anyio")
-"""Plugins that happen to be installed here, and take longer to load than these tests to run."""
+"""Installed plugins that take longer to load than these tests take to run."""
 
 
 def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run the tests of a folder."""
+    """Run pytest in a folder."""
     command = [sys.executable, "-m", "pytest", "-q", *(f"-pno:{name}" for name in NOT_OURS)]
     kept = {name: text for name, text in os.environ.items() if name[:7] != "PYTEST_"}
     return subprocess.run(
@@ -38,7 +38,7 @@ def run_pytest(folder: Path, **environment: str) -> "subprocess.CompletedProcess
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The project of the page about testing."""
+    """The example project of the page about testing."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "shop.py").write_text(SHOP)
@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(240)
-def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
+def test_a_short_test_finds_a_planted_crash_bug_and_passes_after_its_repair(
     project, postgres_server
 ):
     url = postgres_server.url("postgres")
@@ -69,7 +69,7 @@ def test_a_planted_crash_bug_is_found_by_a_short_test_and_its_repair_passes(
     assert not (project / "duly.db").exists()
 
 
-def test_pytest_finds_the_plugin_by_the_entry_point_of_the_installed_distribution(tmp_path):
+def test_pytest_loads_the_plugin_from_the_entry_point_of_the_distribution(tmp_path):
     (entry,) = [each for each in entry_points(group="pytest11") if each.name == "duly_pytest"]
     assert entry.dist is not None
     assert entry.dist.name == "duly"
@@ -87,7 +87,7 @@ def test_pytest_finds_the_plugin_by_the_entry_point_of_the_installed_distributio
     assert "1 passed" in found.stdout, found.stdout
 
 
-def test_a_project_that_does_not_use_the_plugin_does_not_pay_for_it(tmp_path):
+def test_a_project_that_does_not_use_the_plugin_does_not_import_duly(tmp_path):
     (tmp_path / "test_plain.py").write_text(
         "import sys\ndef test_nothing_of_duly_is_loaded():\n    assert 'duly' not in sys.modules\n"
     )
@@ -103,7 +103,7 @@ def test_a_project_that_does_not_use_the_plugin_does_not_pay_for_it(tmp_path):
         ('store="postgres"', "DULY_TEST_POSTGRES names no server"),
     ],
 )
-def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
+def test_an_invalid_marker_is_an_error(tmp_path, marker, words):
     (tmp_path / "test_marked.py").write_text(
         f"import pytest\n@pytest.mark.duly({marker})\ndef test_it(duly_app): pass\n"
     )
@@ -111,7 +111,7 @@ def test_what_the_marker_cannot_mean_is_an_error(tmp_path, marker, words):
     found = run_pytest(tmp_path, DULY_TEST_POSTGRES="")
 
     assert words in found.stdout
-    assert "def duly_worker" not in found.stdout  # The sentence says it all.
+    assert "def duly_worker" not in found.stdout  # The error message is enough without the source.
 
 
 REAL = "sqlite:///real.db"
@@ -130,7 +130,7 @@ def bill(order_id: int) -> None: ...
 """
 
 
-def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_path):
+def test_a_test_without_a_configured_application_is_an_error_and_enqueues_nothing(tmp_path):
     (tmp_path / "shop.py").write_text(TWO_APPS)
     (tmp_path / "test_it.py").write_text(
         "import shop\n"
@@ -141,7 +141,7 @@ def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_pa
     found = run_pytest(tmp_path, DULY_URL=REAL)
 
     assert "2 errors" in found.stdout, found.stdout
-    assert "duly_app names no application" in found.stdout
+    assert "duly_app is not set" in found.stdout
     assert "def duly_worker" not in found.stdout
     assert not (tmp_path / "real.db").exists()
 
@@ -155,7 +155,7 @@ def test_without_a_named_application_tests_are_errors_and_enqueue_nothing(tmp_pa
         'shop.other.schedules.add("bill", shop.bill, every=5, args=(42,))',
     ],
 )
-def test_no_other_application_uses_its_store_during_a_test(tmp_path, act):
+def test_other_applications_cannot_use_their_stores_during_a_test(tmp_path, act):
     (tmp_path / "shop.py").write_text(TWO_APPS)
     (tmp_path / "test_it.py").write_text(
         f"import asyncio, shop\ndef test_it(duly_worker):\n    shop.ship.enqueue(42)\n    {act}\n"
@@ -163,7 +163,7 @@ def test_no_other_application_uses_its_store_during_a_test(tmp_path, act):
 
     found = run_pytest(tmp_path, DULY_URL=REAL, DULY_APP="shop:app")
 
-    assert "not under the harness of the test" in found.stdout, found.stdout
+    assert "not belong to the harness of the running test" in found.stdout, found.stdout
     assert not (tmp_path / "real.db").exists()
 
 

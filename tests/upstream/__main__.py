@@ -1,4 +1,4 @@
-"""`python -m tests.upstream`: run the tests of the systems that people come from against duly."""
+"""`python -m tests.upstream`: run the tests of other task systems against duly."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ _HERE = Path(__file__).parent
 
 
 def main() -> int:
-    """Run them, print the counts, and return 1 if a list no longer holds."""
+    """Run the tests, print the counts, and return 1 if a list no longer holds."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
     parser.add_argument("--sources", type=Path, required=True, help="where the archives are")
     parser.add_argument("--only", choices=[package.name for package in PACKAGES])
@@ -39,7 +39,7 @@ def _compared(package: Package, sources: Path) -> Comparison:
         outcomes = run(package, root)
         lost = [test for test in passes if outcomes.get(test, PASSED) != PASSED]
         if lost:
-            # Many of these tests give tasks a tenth of a second, which is short on a busy machine.
+            # Many of these tests allow tasks a tenth of a second, which is short on a busy machine.
             again = run(package, root, lost)
             outcomes |= {test: again[test] for test in lost if test in again}
     return compare(outcomes, passes, reasons)
@@ -47,7 +47,7 @@ def _compared(package: Package, sources: Path) -> Comparison:
 
 def _report(package: Package, found: Comparison) -> None:
     failed = found.tests - found.passed
-    print(  # noqa: T201 - the answer
+    print(  # noqa: T201 - the result
         f"{package.name} {package.version}: {found.passed} of {found.tests} tests pass; "
         f"{len(found.unexplained)} of the other {failed} have no reason"
     )

@@ -1,7 +1,7 @@
-"""Compare what upstream tests did with the lists that are committed here.
+"""Compare the results of upstream tests with the committed lists.
 
 A list of passes has one test id per line, sorted. A list of reasons has sentences, each followed by
-the indented ids of the tests that it explains; `*` stands for any text.
+the indented ids of the tests that it explains. `*` matches any text.
 """
 
 import re
@@ -19,7 +19,7 @@ class BadList(Exception):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why tests are not on the list of passes."""
+    """The reason why tests are not on the list of passes."""
 
     sentence: str
     patterns: tuple[str, ...]
@@ -30,13 +30,13 @@ class Reason:
         return self.sentence.startswith(BY_TIMING)
 
     def explains(self, test: str) -> bool:
-        """Return whether one of its patterns fits a test."""
+        """Return whether one of its patterns matches a test."""
         return any(_fits(pattern, test) for pattern in self.patterns)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one package's tests."""
+    """The result of the tests of one package."""
 
     tests: int
     passed: int
@@ -49,7 +49,7 @@ class Comparison:
     outdated: tuple[str, ...]
     """Tests that passed and are not on the list, although a reason says that they cannot pass."""
     unused: tuple[str, ...]
-    """Patterns that fit no test that failed. A test that depends on timing may fail or pass."""
+    """Patterns that match no failed test. A test that depends on timing may fail or pass."""
 
     @property
     def is_good(self) -> bool:
@@ -82,7 +82,7 @@ def compare(
 
 
 def read_passes(text: str) -> list[str]:
-    """Return the tests of a list of passes, or say what is wrong with it."""
+    """Return the tests of a list of passes. Raise BadList if it is invalid."""
     found = text.splitlines()
     if found != sorted(set(found)):
         raise BadList("a list of passes has one test per line, sorted, each once")
@@ -90,7 +90,7 @@ def read_passes(text: str) -> list[str]:
 
 
 def read_reasons(text: str) -> list[Reason]:
-    """Return the reasons of a list, or say what is wrong with it."""
+    """Return the reasons of a list. Raise BadList if it is invalid."""
     found: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("    ") and line.strip() and found:

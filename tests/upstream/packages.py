@@ -1,4 +1,4 @@
-"""The packages whose tests are run, and how."""
+"""The packages whose tests are run, and the way of running them."""
 
 import json
 import os
@@ -22,17 +22,17 @@ class Package:
     name: str
     version: str
     module: str
-    """Its own code, which is removed: its name stands for duly here."""
+    """The package's own code, which is removed. Its name refers to duly here."""
     plugin: str
     """The shim that is loaded with the tests."""
     passes: int
-    """How many tests its list of passes has. The README says when it may become less."""
+    """The number of tests on its list of passes. The README states when it may decrease."""
     tests: str = "tests"
     options: tuple[str, ...] = ()
     settings: str | None = None
     """The module of Django's settings."""
     files: str | None = None
-    """A folder of files that are laid beside the tests."""
+    """A folder of files that are copied next to the tests."""
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -83,7 +83,7 @@ def unpack(package: Package, sources: Path, folder: Path) -> Path:
 
 
 def run(package: Package, root: Path, tests: Collection[str] = ()) -> dict[str, str]:
-    """Run the tests of an unpacked package, all or some of them; return how each one ended."""
+    """Run all or some tests of an unpacked package. Return the outcome of each test."""
     scratch = root.parent / f"scratch-{len(list(root.parent.iterdir()))}"
     scratch.mkdir()
     outcomes = scratch / "outcomes.json"

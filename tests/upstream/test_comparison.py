@@ -24,7 +24,7 @@ def test_the_lists_hold_while_each_test_has_passed_as_before_or_has_a_reason():
 
 
 @pytest.mark.parametrize("outcome", ["failed", "skipped", None])
-def test_a_test_that_passed_before_must_pass_whatever_reason_fits_it(outcome):
+def test_a_test_that_passed_before_must_pass_despite_a_matching_reason(outcome):
     test = "tests/test_executor.py::run"
     outcomes = {} if outcome is None else {test: outcome}
 
@@ -43,7 +43,7 @@ def test_a_test_without_a_pass_needs_a_reason(outcome):
     assert not found.is_good
 
 
-def test_a_new_pass_is_named_and_is_no_failure():
+def test_a_new_pass_is_reported_and_is_no_failure():
     found = compare({"a.py::one": "passed"}, [], [])
 
     assert found.new == ("a.py::one",)
@@ -68,7 +68,7 @@ def test_a_test_that_depends_on_timing_may_pass_or_fail(outcome):
     assert found.new == found.outdated == found.unused == ()
 
 
-def test_only_a_star_stands_for_other_text():
+def test_only_a_star_matches_other_text():
     reason = Reason("private name: one.", ("a.py::one[*]", "b.py::t.o"))
 
     assert reason.explains("a.py::one[x-1]")

@@ -127,7 +127,7 @@ def test_an_end_before_they_are_told_is_told(ask, line, how, before):
     assert found == "1"
     (told,) = said.splitlines()
     assert told.startswith(
-        f"Error: the process that imports odd:app ended {how} before it told its settings; "
+        f"Error: the process that imports odd:app ended {how} before it reported its settings; "
     )
 
 

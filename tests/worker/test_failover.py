@@ -385,7 +385,7 @@ def test_a_worker_process_whose_writes_cannot_connect_is_replaced(
         administrator.execute(others, (role,))
         notes.open_gate()
         wait_until(
-            lambda: "gives up" in tree.log.read_text(),
+            lambda: "every other write failed" in tree.log.read_text(),
             seconds=SOON,
             what=f"the worker gives up: {tree.log.read_text()}",
         )

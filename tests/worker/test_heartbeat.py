@@ -148,9 +148,9 @@ def test_without_members_nothing_is_asked_of_the_store(pulse, passing):
 
 @pytest.mark.parametrize(("lease", "beat"), [(15.0, 5.1), (15.0, 15.0), (3.0, 1.01)])
 def test_a_beat_longer_than_a_third_of_the_lease_is_refused(pulse, lease, beat):
-    with pytest.raises(BadOption, match="at least three beats"):
+    with pytest.raises(BadOption, match="at least three times"):
         HeartbeatThread(pulse, dict, lambda _: None, lease=lease, beat=beat, margin=0.1)
-    with pytest.raises(BadOption, match="at least three beats"):
+    with pytest.raises(BadOption, match="at least three times"):
         WorkerSettings(lease=lease, beat=beat)
 
 
@@ -161,7 +161,7 @@ def test_a_beat_of_exactly_a_third_is_accepted(pulse):
 
 @pytest.mark.parametrize("beat", [0.0, -1.0])
 def test_a_beat_of_no_time_is_refused(beat):
-    with pytest.raises(BadOption, match="three beats"):
+    with pytest.raises(BadOption, match="three times"):
         WorkerSettings(lease=15.0, beat=beat)
 
 

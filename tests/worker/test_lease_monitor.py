@@ -240,7 +240,7 @@ def test_a_process_that_is_known_to_be_gone_did_not_lose_a_lease(
 
     # On SQLite the kernel shows at once that the process has ended, before any lease is over.
     is_seen = store_kind.startswith("sqlite")
-    expected = "its process has ended" if is_seen else "its lease ran out"
+    expected = "its process ended" if is_seen else "its lease expired"
     assert [(end.worker_id, end.reason) for end in ends] == [("gone", expected)]
 
 

@@ -170,7 +170,7 @@ def test_why_names_the_limit_and_who_holds_it(app):
         second.result(timeout=HURRY)
 
     assert of_task.cause == of_queue.cause == "limit"
-    assert f"'stay' and key 'ann' is full: 1 of 1 are running, run {first.id}" in str(of_task)
+    assert f"'stay' and key 'ann' is full: 1 of 1 are running: run {first.id}" in str(of_task)
     assert "queue 'default' is full: 1 of 1" in str(of_queue)
 
 
@@ -398,7 +398,7 @@ def test_a_drain_whose_task_has_lost_its_limit_leaves_nothing_under_it(app, with
     [
         ({"limit": 0}, "at least 1"),
         ({"limit": True}, "at least 1"),
-        ({"limit_key": str}, "give limit too"),
+        ({"limit_key": str}, "pass limit too"),
     ],
 )
 def test_what_is_no_limit_is_refused(options, words):
@@ -410,7 +410,7 @@ def test_a_key_that_is_no_text_is_refused_at_the_call(app):
     @app.task(name="send", limit=1, limit_key=lambda number: number)
     def send(number: int) -> None: ...
 
-    with pytest.raises(BadOption, match="limit_key must return a text"):
+    with pytest.raises(BadOption, match="limit_key must return a string"):
         send.enqueue(3)
     with pytest.raises(BadOption, match="at least 1"):
         app.queues.limit("default", 0)

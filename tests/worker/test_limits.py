@@ -108,7 +108,7 @@ def test_the_limit_of_a_queue_can_change_while_its_worker_runs(app, gauge):
         wait_until(lambda: gauge.inside == 1, seconds=20, what="one runs")
         worker.limit_queue("mail", 3)
         wait_until(lambda: gauge.inside == 3, seconds=20, what="three run")
-        with pytest.raises(BadOption, match="does not name queue"):
+        with pytest.raises(BadOption, match="does not list queue"):
             worker.limit_queue("post", 3)
         opened.set()
         wait_until(lambda: gauge.total == 6, seconds=20, what="all run")

@@ -2,19 +2,82 @@
 
 import json
 import logging
+import re
+import time
+from functools import partial
 
 import pytest
 
 import duly
 from duly import Retry
-from duly.events import WorkerEnded
+from duly.core.record import ScheduleRecord
+from duly.events import SupervisorReady, WorkerEnded
 from duly.observe.json_logs import JsonFormatter
 from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
 
 pytestmark = pytest.mark.surface
 
-AS_IT_SAYS = "now queued again or ended as the task says"
+AS_IT_SAYS = "now queued again or ended as their tasks define"
+
+
+def records_of(caplog, run):
+    """Return the records that carry the id of a run."""
+    return [record for record in caplog.records if getattr(record, "run_id", None) == run.id]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_each_run_that_succeeds_is_one_line_unless_the_log_is_quiet(caplog, app, level):
+    @app.task(name="shop:charge")
+    def charge() -> int:
+        return 7
+
+    # Not before the application is made, since programs set up their logs when they start.
+    with caplog.at_level(level, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    lines = [record.getMessage() for record in records_of(caplog, run)]
+    assert len(lines) == (level == logging.INFO)
+    for line in lines:
+        assert re.fullmatch(
+            rf"shop:charge {run.id[-8:]} attempt 1: succeeded "
+            r"in \d\.\d{3} s after waiting \d+\.\d{3} s",
+            line,
+        )
+
+
+def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app):
+    @app.task(name="shop:charge")
+    def charge() -> None:
+        time.sleep(0.05)
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        time.sleep(0.3)
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["run_id"], line["task"], line["state"]) == (run.id, "shop:charge", "succeeded")
+    assert 0.3 <= line["waited_seconds"] < 20
+    assert 0.05 <= line["duration_seconds"] < 20
+
+
+def test_the_line_of_a_run_that_failed_names_the_command_that_shows_it(caplog, app):
+    @app.task(name="shop:charge")
+    def charge() -> None:
+        raise ValueError("no\nERROR forged")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    assert record.getMessage().startswith(
+        f"shop:charge {run.id[-8:]} attempt 1: failed (raised) in "
+    )
+    assert record.getMessage().endswith(rf"ValueError: no\nERROR forged (duly runs show {run.id})")
 
 
 @pytest.mark.parametrize(
@@ -22,14 +85,14 @@ AS_IT_SAYS = "now queued again or ended as the task says"
     [
         ("stopped", (), "worker w: stopped"),
         (
-            "its lease ran out",
+            "its lease expired",
             ("a",),
-            f"worker w: its lease ran out; it had not finished 1 run, {AS_IT_SAYS}: a",
+            f"worker w: its lease expired; unfinished: 1 run, {AS_IT_SAYS}: a",
         ),
         (
             "gone",
             tuple("abcdef"),
-            f"worker w: gone; it had not finished 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
+            f"worker w: gone; unfinished: 6 runs, {AS_IT_SAYS}: a, b, c, d, e, …",
         ),
     ],
 )
@@ -59,14 +122,14 @@ def test_a_run_that_waits_says_so_and_warns_nobody(caplog, app):
         run = order.enqueue()
         app.worker().drain(timeout=20)
 
-    (record,) = [record for record in caplog.records if run.id in record.getMessage()]
+    (record,) = records_of(caplog, run)
     assert record.levelno == logging.INFO
     assert record.getMessage().endswith("waits in step event:paid")
 
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("form", [LineFormatter, JsonFormatter])
-def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, form):
+def test_the_log_has_the_traceback_of_every_attempt_that_failed(caplog, app, form):
     @app.task(name="charge", retries=Retry(1, base=0))
     def charge() -> None:
         raise ConnectionError("the bank\ndoes not answer")
@@ -75,14 +138,70 @@ def test_the_log_has_the_traceback_of_a_run_that_failed_for_good(caplog, app, fo
         run = charge.enqueue()
         app.worker().drain(timeout=20)
 
-    retried, failed = [
-        form().format(record) for record in caplog.records if run.id in record.getMessage()
+    lines = [form().format(record) for record in records_of(caplog, run)]
+    for line, level in zip(lines, ("WARNING", "ERROR"), strict=True):
+        assert 'raise ConnectionError("the bank' in line.replace("\\", "")
+        if form is LineFormatter:
+            first, *rest = line.split("\n")
+            assert level in first
+            assert all(line.startswith("    ") for line in rest)
+        else:
+            assert "\n" not in line
+            assert json.loads(line)["traceback"].startswith("Traceback")
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, app):
+    @app.task(name="charge")
+    def charge() -> None:
+        raise ConnectionError
+
+    app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    (record,) = records_of(caplog, run)
+    assert "Traceback" not in LineFormatter().format(record)
+
+
+SCHEDULE = ScheduleRecord(
+    *("nightly", 1, "code", "shop.py", "report", "default", "thread", 0, "[[], {}]", None),
+    *("{}", "{}", "active", None, 7_200_000_000, None, 0, None, 0, 0),
+)
+
+
+def ready(**changes):
+    return SupervisorReady(
+        *("shop:app", ("charge", "report"), "all", (SCHEDULE,), 0, 2, 10, 200),
+    )._replace(**changes)
+
+
+def test_a_supervisor_that_is_ready_lists_tasks_queues_concurrency_and_schedules(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready())
+
+    assert caplog.messages == [
+        "2 tasks: charge, report",
+        "queues: all; concurrency: 2 processes, each with 10 threads and 200 coroutines",
+        "1 schedule, next: nightly at 1970-01-01 02:00:00 UTC (in 2 h)",
     ]
-    assert "in charge" not in retried
-    assert 'raise ConnectionError("the bank' in failed.replace("\\", "")
-    if form is LineFormatter:
-        first, *rest = failed.split("\n")
-        assert "ERROR" in first
-        assert all(line.startswith("    ") for line in rest)
-    else:
-        assert json.loads(failed)["traceback"].startswith("Traceback")
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert lines[0]["tasks"] == ["charge", "report"]
+    assert lines[1]["processes"] == 2
+    assert lines[2]["schedules"] == {"nightly": "1970-01-01T02:00:00.000000Z"}
+
+
+def test_a_supervisor_without_tasks_warns(caplog):
+    with caplog.at_level(logging.WARNING, logger="duly"):
+        log_event(ready(tasks=()))
+
+    (message,) = caplog.messages
+    assert message.startswith("no task is registered: import the modules that define your tasks")
+
+
+def test_a_hostile_name_cannot_end_the_line_that_lists_it(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready(tasks=("a\nERROR forged",), queues="a\nb", app="a\nb"))
+
+    assert not any("\n" in message for message in caplog.messages)

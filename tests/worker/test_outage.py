@@ -37,9 +37,9 @@ def shop(url: str):
 
 def wait_until_noticed(tree: Tree) -> None:
     """Wait until the tree's children have met the outage."""
-    before = tree.log.read_text().count("failed, next try")
+    before = tree.log.read_text().count("failed, retrying")
     wait_until(
-        lambda: tree.log.read_text().count("failed, next try") > before + 3,
+        lambda: tree.log.read_text().count("failed, retrying") > before + 3,
         seconds=30,
         what=f"somebody notices: {tree.log.read_text()}",
     )

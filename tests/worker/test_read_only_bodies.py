@@ -43,7 +43,7 @@ def test_a_transaction_that_was_made_read_only_cannot_complete_its_run(app, stat
     run = body.enqueue()
     app.worker().drain(timeout=60)
 
-    with pytest.raises(RunFailed, match="has made its transaction read-only"):
+    with pytest.raises(RunFailed, match="task made its transaction read-only"):
         run.result(timeout=5)
     assert app.store._address.epoch.number == 0
 

@@ -62,7 +62,9 @@ def test_runs_of_a_task_that_lost_its_carrier_are_run_by_our_workers(deploy):
     before = deploy(fleet)
     handed = before.pay.enqueue()
     with before.app.worker():
-        wait_until(lambda: fleet.got(handed), seconds=WAIT, what="it is handed over")
+        wait_until(
+            lambda: fleet.got(handed), seconds=WAIT, what="the run is waiting to be sent there"
+        )
     runs = [handed, before.pay.enqueue()]
     after = deploy()
 
@@ -106,7 +108,7 @@ def test_what_the_engines_workers_cannot_run_is_parked_and_not_in_the_way(deploy
         return {run.refresh().record.parked for run in ours}
 
     with deploy(fleet).app.worker(carries=True):
-        wait_until(lambda: fleet.got(run), seconds=WAIT, what="it is handed over")
+        wait_until(lambda: fleet.got(run), seconds=WAIT, what="the run is waiting to be sent there")
         wait_until(lambda: reasons() == {"unregistered"}, seconds=WAIT, what="they are parked")
 
 
@@ -117,7 +119,7 @@ def test_old_and_new_workers_side_by_side_run_what_each_was_given(deploy):
     with new.app.worker(), old.app.worker():
         assert old.pay.enqueue().result(timeout=WAIT) == "paid"
         run = new.pay.enqueue()
-        wait_until(lambda: fleet.got(run), seconds=WAIT, what="it is handed over")
+        wait_until(lambda: fleet.got(run), seconds=WAIT, what="the run is waiting to be sent there")
 
     assert run.refresh().record.lane == "handed"
 

@@ -283,7 +283,7 @@ class TestWhatABodySays:
             assert sound_async.enqueue().result(timeout=20) == "still here"
 
         assert run.state == "failed"
-        assert "Snooze takes from 0 to" in run.record.error
+        assert "Snooze must be from 0 to" in run.record.error
 
     def test_retry_after_an_instant_in_the_past_retries_at_once(self, app):
         @app.task(name="late", retries=1)

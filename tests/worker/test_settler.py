@@ -423,7 +423,7 @@ class TestJournal:
 
         (late,) = bench.journal.flush_run(held.claim.run_id)
         ((_, level, message),) = late.lines
-        assert (level, message) == ("warning", "more than 3 lines: the rest is left out")
+        assert (level, message) == ("warning", "more than 3 lines: the rest is omitted")
 
     def test_a_run_whose_lines_are_being_written_is_not_quiet(self, bench):
         (held,) = bench.started()

@@ -300,7 +300,7 @@ class TestBehindAReturn:
         app.worker().drain(timeout=SOON)
         wait_until(kept[0].done, seconds=SOON, what="it was refused")
 
-        assert "has ended" in str(kept[0].exception())
+        assert "after its task returned" in str(kept[0].exception())
         assert recorded(run) == []
         assert charges.seen == []
 

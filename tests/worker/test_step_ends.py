@@ -162,7 +162,7 @@ class TestHeldOnes:
             run.retry()
 
         for wrong in (None, "cash"):
-            with pytest.raises(BadOption, match=r"steps (card, gift|gift, card): say which"):
+            with pytest.raises(BadOption, match=r"steps (card, gift|gift, card): name the step"):
                 run.resolve(done=True, result="paid", step=wrong)
         run.resolve(done=True, result="by card", step="card")
         assert run.state == "failed", "it goes on when the last one is resolved"
@@ -248,7 +248,7 @@ class TestResults:
         run = order.enqueue()
         app.worker().drain(timeout=20)
 
-        said = "what it wrote is undone" if transaction else "the step was carried out"
+        said = "the step was rolled back" if transaction else "the step was executed"
         assert said in str(run.refresh().record.error)
 
     def test_so_it_is_in_a_task_group(self, app, charged):

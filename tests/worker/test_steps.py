@@ -133,7 +133,7 @@ class TestOnce:
         run = drained(app, order.enqueue())
 
         assert run.state == "failed"
-        assert "name of its own" in (run.record.error or "")
+        assert "give every step its own name" in (run.record.error or "")
 
     def test_a_step_that_the_code_no_longer_has_is_told(self, app):
         has_it = [True]
@@ -162,7 +162,7 @@ class TestOnce:
         run = drained(app, order.enqueue())
 
         assert run.state == "failed"
-        assert "on record as a step" in (run.record.error or "")
+        assert "is recorded as a step" in (run.record.error or "")
 
     def test_a_coroutine_needs_to_be_awaited(self, app):
         @app.task(name="order")

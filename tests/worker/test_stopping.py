@@ -251,7 +251,7 @@ def test_draining_for_longer_than_allowed_is_an_error(app):
         await asyncio.sleep(600)
 
     run = endless.enqueue()
-    with pytest.raises(WorkerTimeout, match="still work after"):
+    with pytest.raises(WorkerTimeout, match="still unfinished runs after"):
         app.worker(grace=0).drain(timeout=0.3)
 
     assert run.refresh().state == "queued"

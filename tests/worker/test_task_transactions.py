@@ -394,7 +394,7 @@ class TestHostileBodies:
         run = pay.enqueue()
         app.worker().drain(timeout=30)
 
-        assert "open already" in (run.refresh().record.error or "")
+        assert "already has an open transaction" in (run.refresh().record.error or "")
 
     @pytest.mark.stores("postgres")
     def test_what_one_body_has_set_is_not_the_next_ones(self, app, tables):

@@ -181,7 +181,7 @@ def test_a_body_that_never_stops_talking_is_bounded(app):
 
     lines = run.logs(limit=LOG_LINES_PER_ATTEMPT + 1000)
     assert len(lines) == LOG_LINES_PER_ATTEMPT
-    assert "the rest is left out" in lines[-1].message
+    assert "the rest is omitted" in lines[-1].message
 
 
 @pytest.mark.usefixtures("tables")

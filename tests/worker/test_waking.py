@@ -150,7 +150,7 @@ def test_a_last_child_that_meets_a_suspension_anywhere_wakes_it(app: Duly, other
 
 def _let_the_first_look_pass(waiting: Run) -> None:
     """Have something wait when the worker takes its first look, so that it takes no other."""
-    wait_until(lambda: is_suspended(waiting), seconds=20, what="it waits")
+    wait_until(lambda: is_suspended(waiting), seconds=20, what="the run waits")
     wait_until(lambda: waiting.cancel() == "cancelled", seconds=20, what="it is cancelled")
 
 

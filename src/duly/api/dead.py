@@ -87,7 +87,7 @@ class DeadRuns:
     ) -> BulkResult:
         """End dead letters as cancelled, with a reason."""
         if not reason:
-            message = "discarding needs a reason; it is kept with the run"
+            message = "discarding needs a reason, which is stored with the run"
             raise BadOption(message)
         who, why = resolve_actor(actor), check_reason(reason)
 

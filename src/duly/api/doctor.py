@@ -68,7 +68,10 @@ def _clock_skew(store: Store) -> Diagnosis:
         "clock",
         f"the store's is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this host's",
         bad=abs(skew) > _SKEW_SECONDS,
-        remedy="run NTP on both: runs become due by the store's clock, and leases need neither",
+        remedy=(
+            "run NTP on both: runs become due by the clock of the store; leases depend on neither "
+            "clock"
+        ),
     )
 
 
@@ -91,7 +94,7 @@ def _unserved(names: Iterable[str], workers: Iterable[WorkerRecord]) -> list[Dia
         Diagnosis(
             "task",
             "warning",
-            f"{name} is defined here, and no live worker registers it",
+            f"{name} is defined here, but no live worker knows it",
             "restart the workers with this version of the code",
         )
         for name in names

@@ -62,9 +62,8 @@ def _look(store: Store) -> dict[_Pair, str]:
             if run is not None and queue not in full and _serves(worker, run):
                 waited = (now - ready_run.due_at) / MICROSECONDS
                 found[worker.id, run_id] = (
-                    f"worker {worker.id} (pid {worker.pid} on {worker.host}) runs nothing, "
-                    f"although a run of queue {queue!r} that it serves has been ready for "
-                    f"{waited:.0f} s"
+                    f"worker {worker.id} (pid {worker.pid} on {worker.host}) is idle, although a "
+                    f"run of queue {queue!r}, which it serves, has been ready for {waited:.0f} s"
                 )
     return found
 

@@ -54,7 +54,7 @@ class Queues:
         if max_size is not ...:
             ops.append(SetQueueCapacity(queue, _count("max_size", max_size), *how))
         if not ops:
-            raise BadOption("say what to limit: how many run at once, or max_size=…")
+            raise BadOption("pass what to limit: how many runs run at once, or max_size=…")
         self._app.store.apply(ops)
         self._app.store.queue_capacity.forget()
 
@@ -67,9 +67,11 @@ class Queues:
 
 def _count(what: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise BadOption(f"{what} is a whole number of at least 1, or None, not {value!r}")
+        raise BadOption(f"{what} must be a whole number of at least 1, or None, not {value!r}")
     if what == "max_size" and value is not None and value > QUEUE_SIZE:
-        raise BadOption(f"max_size is at most {QUEUE_SIZE:,}, since what waits is counted")
+        raise BadOption(
+            f"max_size must be at most {QUEUE_SIZE:,}, because duly counts the waiting runs"
+        )
     return value
 
 

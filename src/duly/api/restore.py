@@ -26,11 +26,14 @@ def end_restored_runs(
     store, who = host.store, resolve_actor(actor)
     made_at, now = instant("since", since), store.now()
     if made_at > now:
-        raise BadOption("a backup cannot have been made in the future")
+        raise BadOption("the time of a backup cannot be in the future")
     if any(worker.state == "live" for worker in store.list_workers()):
-        message = "stop all workers first: what they have begun since cannot be told apart"
+        message = (
+            "stop all workers first: runs that they started after the backup cannot be identified "
+            "while they work"
+        )
         raise StoreRefused(message)
-    reason = f"restored from a backup of {iso(made_at)}: it may have run since"
+    reason = f"restored from a backup of {iso(made_at)}: the run may have run since"
 
     def interrupted(_run: ClaimedRun) -> tuple[str, Verdict, ErrorText | None]:
         return "lost", Finish(State.INTERRUPTED, "restored"), ErrorText("Restored", reason, "", "")

@@ -157,7 +157,7 @@ def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:
     known = [member.value for member in State]
     for name in names:
         if name not in known:
-            message = f"there is no state {name!r}; there are {', '.join(known)}"
+            message = f"there is no state {name!r}; the states are {', '.join(known)}"
             raise BadOption(message)
     return names
 
@@ -170,7 +170,7 @@ def _tag(tag: str | tuple[str, str] | None) -> tuple[str, str] | None:
     else:
         name, equals, value = tag.partition("=")
         if not equals or not name:
-            message = f"a tag filter reads name=value, not {tag!r}"
+            message = f"a tag filter must have the form name=value, not {tag!r}"
             raise BadOption(message)
     for text in (name, value):
         check_storable("tag", text)
@@ -189,5 +189,5 @@ def _cursor(cursor: str | None) -> str | None:
     try:
         return check_run_id(cursor)
     except RunNotFound:
-        message = f"cursor {cursor!r:.80} is none that a list returned"
+        message = f"cursor {cursor!r:.80} is not valid; pass a cursor that a list returned"
         raise BadOption(message) from None

@@ -228,8 +228,8 @@ class Schedules:
         wanted = tuple(islice(takewhile(lambda found: found < until, due), CATCH_UP + 1))
         if len(wanted) > CATCH_UP:
             raise BadSchedule(
-                f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill it in "
-                f"shorter pieces"
+                f"there are more than {CATCH_UP} instants of {name!r} in that time; backfill "
+                "shorter periods"
             )
         op = BackfillSchedule(name, wanted, resolve_actor(actor), check_reason(reason))
         (run_ids,) = self._apply([op])
@@ -318,11 +318,11 @@ def trigger_of(
 ) -> Trigger:
     """Return the requested trigger, or raise BadSchedule."""
     if sum(given is not None for given in (cron, every, at)) != 1:
-        raise BadSchedule("say when a schedule fires with exactly one of cron=, every= and at=")
+        raise BadSchedule("pass exactly one of cron=, every= and at=")
     if cron is not None:
         return Cron(cron, tz, seconds_field=seconds_field)
     if seconds_field is not None:
-        raise BadSchedule("seconds_field= is about the fields of cron=")
+        raise BadSchedule("seconds_field= needs cron=")
     if every is not None:
         seconds = every.total_seconds() if isinstance(every, timedelta) else every
         return IntervalTrigger(check_interval(seconds), UNANCHORED)
@@ -385,7 +385,7 @@ def _instant(what: str, value: datetime) -> int:
     except OverflowError:
         found = -1
     if not 0 <= found < _LATEST:
-        raise BadSchedule(f"{what} must lie between the years 1970 and {LATEST_YEAR}, not {value}")
+        raise BadSchedule(f"{what} must be between the years 1970 and {LATEST_YEAR}, not {value}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""`duly`: the command line. A command's module is loaded only when that command is used."""
+"""The command line of duly. A command's module is imported only when the command is used."""
 
 import re
 import sys
@@ -17,28 +17,31 @@ from duly.errors import DulyError
 from duly.version import VERSION
 
 _COMMANDS = {
-    "worker": "Run tasks until told to stop.",
-    "dev": "Run tasks and the dashboard, anew whenever the code changes.",
+    "worker": "Run tasks until stopped.",
+    "dev": "Run tasks and the dashboard; restart when the code changes.",
     "enqueue": "Enqueue one run of a task.",
-    "runs": "List and follow runs, look at them, wait for, cancel and retry them.",
-    "why": "Say why a run is not running.",
-    "dead": "Go through dead letters: list, group, show, export, retry, discard.",
-    "schedules": "List schedules, see what they fired, pause and run them.",
-    "queues": "List queues, pause, resume, limit and drain them.",
+    "runs": "List, follow, show, wait for, cancel and retry runs.",
+    "why": "Show why a run is not running.",
+    "dead": "List, group, show, export, retry and discard dead letters.",
+    "schedules": "List, show, pause and run schedules.",
+    "queues": "List, pause, resume, limit and drain queues.",
     "workers": "List workers.",
-    "locks": "List the locks that are held.",
+    "locks": "List held locks.",
     "dashboard": "Serve the dashboard.",
     "deploy-mark": "Mark a deployment, for charts.",
     "db": "Set up, upgrade, check, prune and back up the database.",
-    "audit": "Prove that no run was lost, doubled or left behind.",
-    "restore": "Park what may have run since a backup was made.",
+    "audit": "Check that no run was lost or duplicated.",
+    "restore": "Interrupt runs that may have run since a backup was made.",
     "move": "Copy everything from SQLite to PostgreSQL.",
     "config": "Show every setting and where it came from.",
-    "health": "Say whether work gets done, for probes.",
-    "doctor": "Look for what is wrong, and say what helps.",
-    "demo": "See duly at work.",
+    "health": "Check that runs make progress, for probes.",
+    "doctor": "Find problems and show how to fix them.",
+    "demo": "Watch duly at work.",
 }
-"""Each is `command` in the module of its name; said here too, so that help loads none of them."""
+"""Each is `command` in the module of its name.
+
+The help is repeated here so that showing it imports no command.
+"""
 
 _WITH_PASSWORD = re.compile(
     r"\b(postgres|postgresql|rediss?)://([^/@\s]*:[^/@\s]+@|\S*[?&]password=)"
@@ -46,7 +49,7 @@ _WITH_PASSWORD = re.compile(
 
 
 class Commands(click.Group):
-    """The root: loads commands late, and words every error of duly in one place."""
+    """The root command. It imports commands late, and prints every duly error in one place."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return [name for name in _COMMANDS if find_spec(_module_of(name)) is not None]
@@ -92,12 +95,12 @@ class Commands(click.Group):
 
 
 def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
-    """Say who can read an address that was typed with its password in it."""
+    """Warn that other users can read a password in an address on the command line."""
     is_asked = not {"--json", "-q", "--quiet"}.intersection(arguments)
     if is_asked and any(map(_WITH_PASSWORD.search, arguments)):
         click.echo(
-            "Warning: everybody on this machine can read the password in the list of processes; "
-            "give the address in DULY_URL instead, or leave the password to PGPASSFILE",
+            "Warning: every user of this machine can read the password in the list of processes; "
+            "set the address in DULY_URL instead, or put the password in PGPASSFILE",
             err=True,
         )
 
@@ -107,8 +110,8 @@ def _module_of(name: str) -> str:
 
 
 def _report_errors(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
-    """Do it; turn what goes wrong into a message on stderr and an exit status."""
-    # An option that cannot be read leaves no context behind to ask.
+    """Call a function. Convert an error to a message on stderr and an exit status."""
+    # An option that cannot be parsed leaves no context with the options.
     as_json = "--json" in arguments
     verbose = "-v" in arguments or "--verbose" in arguments
     try:
@@ -139,6 +142,6 @@ def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # What a terminal's encoding lacks is written as an escape, never a reason to stop.
+            # Characters that a terminal's encoding lacks are escaped instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
     commands()

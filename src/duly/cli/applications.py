@@ -1,4 +1,4 @@
-"""From the shared options to an open application."""
+"""Opens the application that the shared options name."""
 
 from contextlib import closing
 from importlib import import_module
@@ -18,10 +18,10 @@ from duly.worker.app_loader import is_celery, load, locate
 
 
 def app_of(session: CommandSession, *, creates: bool = False) -> Duly:
-    """Return the application that the session names, or one without tasks on its store.
+    """Return the session's application, or an application without tasks on its store.
 
-    Only what `creates` may make the database's file, or duly's tables: looking into the wrong place
-    must say so, not leave an empty store there.
+    Unless `creates` is set, this creates neither the database file nor duly's tables: a command
+    that reads from the wrong place must fail, not leave an empty store there.
     """
     reference = session.app_reference
     if reference is None:
@@ -31,7 +31,7 @@ def app_of(session: CommandSession, *, creates: bool = False) -> Duly:
         if session.url is not None:
             app.use_url(session.url)
     if not creates and not app.is_open:
-        _refuse_missing(app.url)
+        _refuse_missing(app.url, session)
     click.get_current_context().call_on_close(app.close)
     if session.verbose and not session.as_json:
         print_note(f"Store: {app.store.shown_url}")
@@ -39,7 +39,7 @@ def app_of(session: CommandSession, *, creates: bool = False) -> Duly:
 
 
 def app_with_tasks(session: CommandSession, *, purpose: str) -> Duly:
-    """Return the application that the session names; there must be one."""
+    """Return the session's application. Raise a usage error if none is named."""
     if session.app_reference is None:
         message = f"{purpose} needs the application: give --app module:attribute or set DULY_APP"
         raise click.UsageError(message)
@@ -47,12 +47,12 @@ def app_with_tasks(session: CommandSession, *, purpose: str) -> Duly:
 
 
 def celery_guard(session: CommandSession) -> Guard | None:
-    """Return the guard of the Celery application that the session names, None if that is none."""
+    """Return the guard of the session's Celery application, or None for other applications."""
     reference = session.app_reference
     found = None if reference is None else locate(reference)
     if not is_celery(found):
         return None
-    # A layer above ours, which only those can import who have Celery.
+    # A module of a higher layer, which can be imported only if Celery is installed.
     integration = import_module("duly.integrations.celery")
     guard: Guard = (
         integration.guard_of(found)
@@ -63,10 +63,10 @@ def celery_guard(session: CommandSession) -> Guard | None:
 
 
 def open_guard(session: CommandSession) -> Guard | None:
-    """As `celery_guard`, to be used: its ledger must be there."""
+    """Return the same guard as `celery_guard`, ready for use: its ledger must exist."""
     guard = celery_guard(session)
     if guard is not None:
-        _refuse_missing(guard.url)
+        _refuse_missing(guard.url, session)
         click.get_current_context().call_on_close(guard.close)
         if session.verbose and not session.as_json:
             print_note(f"Store: {guard.ledger.shown_url}")
@@ -74,7 +74,7 @@ def open_guard(session: CommandSession) -> Guard | None:
 
 
 def redis_guard(session: CommandSession) -> Guard | None:
-    """Return a guard on the Redis that the session's address names, None if it names a store."""
+    """Return a guard on the Redis that the session's address names, or None for a store."""
     url = session.url
     if url is None and session.app_reference is None:
         url = store_url(None)
@@ -86,24 +86,34 @@ def redis_guard(session: CommandSession) -> Guard | None:
 
 
 def load_app(reference: str) -> Duly:
-    """Import an application, or say at which step that failed."""
+    """Import an application. An error names the step that failed."""
     found: Duly = load(reference)
     return found
 
 
-def _refuse_missing(url: str) -> None:
+def other_database_hint(session: CommandSession) -> str:
+    """Return how to name the database that was meant.
+
+    Without an application the address may be the usual one, which no application of the user has.
+    """
+    if session.app_reference is None and session.url is None:
+        return "name your application with --app module:attribute, or another database with --url"
+    return "name another with --url"
+
+
+def _refuse_missing(url: str, session: CommandSession) -> None:
     missing = missing_file(url)
     if missing is not None:
         message = (
-            f"there is no database at {missing}; name another with --url, "
-            f"or create this one with `duly db migrate`"
+            f"there is no database at {missing}; {other_database_hint(session)}, "
+            "or create this one with `duly db migrate`"
         )
         raise StoreRefused(message)
     if url.partition("://")[0] in STORES:
         with closing(open_store(url, migrate=False)) as store:
             if store.read_schema().version == 0:
                 message = (
-                    f"{store.shown_url} has no tables of duly's; name another database with --url, "
-                    f"or create them there with `duly db migrate`"
+                    f"{store.shown_url} has no duly tables; {other_database_hint(session)}, or "
+                    "create the tables with `duly db migrate`"
                 )
                 raise StoreRefused(message)

@@ -1,4 +1,4 @@
-"""`duly audit`: proves on a live database that nothing was lost, doubled or left behind."""
+"""`duly audit`: proves on a live database that nothing was lost, duplicated or forgotten."""
 
 import click
 
@@ -15,9 +15,9 @@ from duly.limits import PAGE
 @shared_options
 @pass_session
 def command(session: CommandSession) -> None:
-    """Look at every run for what must never be; workers may go on meanwhile.
+    """Check the invariants of every run; workers can keep running.
 
-    Ends with status 1 if something was found.
+    Ends with status 1 if the audit found a problem.
     """
     store = app_of(session).store
     with bar(session, "Auditing"):
@@ -34,9 +34,7 @@ def command(session: CommandSession) -> None:
     elif not session.quiet:
         print_fields([("store", store.shown_url)])
         print_fields((name, f"{number:,}") for name, number in count._asdict().items())
-        print_line(
-            "Every run that was accepted is live, finished or pruned, and in one place only;"
-        )
-        print_line("none is held by two workers, and no claim was settled twice.")
+        print_line("Every accepted run is live, finished or pruned, and in one place only;")
+        print_line("no run is held by two workers, and no claim was settled twice.")
     if flaws:
         raise click.exceptions.Exit(FAILURE)

@@ -1,4 +1,4 @@
-"""`duly config`: every setting, and where it came from."""
+"""`duly config`: shows every setting with its source."""
 
 from dataclasses import fields
 
@@ -22,7 +22,7 @@ _COLUMNS = (Column("SETTING", whole=True), Column("VALUE"), Column("FROM"))
 def command(session: CommandSession) -> None:
     """Show every setting and where it came from.
 
-    What is given in code or on the command line counts most, then the environment (DULY_…), then
+    Settings in code or on the command line take precedence, then the environment (DULY_…), then
     [tool.duly] in the nearest pyproject.toml, then the default.
     """
     settings = load_settings()

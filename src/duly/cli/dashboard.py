@@ -1,4 +1,4 @@
-"""`duly dashboard`: serve the dashboard on its own."""
+"""`duly dashboard`: serves the dashboard on its own."""
 
 import ipaddress
 import re
@@ -23,18 +23,21 @@ _NEEDED = ("jinja2", "python_multipart", "starlette", "uvicorn")
 
 
 class DashboardAddress(NamedTuple):
-    """Where a dashboard is served, and the token that opens it, if it was made up."""
+    """The address of a dashboard, and its token if this command generated one."""
 
     address: str
     token: str | None
 
     @property
     def link(self) -> str | None:
-        """Return the link that signs a browser in; browsers send no server what follows a #."""
+        """Return the link that signs a browser in.
+
+        Browsers do not send the part after # to a server.
+        """
         return f"{self.address}login#{self.token}" if self.token else None
 
     def as_json(self, *, write: bool) -> dict[str, str | bool | None]:
-        """Return what programs read of it."""
+        """Return the address as JSON data."""
         return {"address": self.address, "token": self.token, "link": self.link, "write": write}
 
 
@@ -43,7 +46,7 @@ class ExtraMissing(DulyError):
 
 
 def missing_extra() -> str | None:
-    """Say what has to be installed before the dashboard can be served; None if nothing has."""
+    """Return what must be installed to serve the dashboard, or None if nothing is missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if not missing:
         return None
@@ -51,27 +54,33 @@ def missing_extra() -> str | None:
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8_008, show_default=True, help="0 is any."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8_008,
+    show_default=True,
+    help="0 selects any free port.",
 )
-@click.option("--write", is_flag=True, help="Let people act, not only look.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Answer to this host name, too.")
+@click.option("--write", is_flag=True, help="Allow operator actions, not only reads.")
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="Also answer requests for this host name."
+)
 @click.option(
     "--root-path",
     default="",
     metavar="PATH",
     callback=lambda _context, _option, path: _root(path),
-    help="The path below which a proxy serves it, such as /duly.",
+    help="The path under which a proxy serves the dashboard, such as /duly.",
 )
 @click.option(
     "--forwarded-allow-ips",
     metavar="ADDRESSES",
     callback=lambda _context, _option, text: _proxies(text),
-    help="Believe X-Forwarded-For and X-Forwarded-Proto of these proxies: 127.0.0.1,10.0.0.0/8.",
+    help="Trust X-Forwarded-For and X-Forwarded-Proto from these proxies: 127.0.0.1,10.0.0.0/8.",
 )
-@click.option("--hide-args", is_flag=True, help="Show no arguments and results.")
-@click.option("--create", is_flag=True, help="Make the database if there is none yet.")
+@click.option("--hide-args", is_flag=True, help="Hide arguments and results.")
+@click.option("--create", is_flag=True, help="Create the database if it does not exist.")
 @shared_options
 @pass_session
 def command(
@@ -87,23 +96,23 @@ def command(
     hide_args: bool,
     create: bool,
 ) -> None:
-    """Serve the dashboard of an application, or of a store, until Ctrl-C.
+    """Serve the dashboard of an application or a store until Ctrl-C.
 
-    Whoever has the token may come in: that of DULY_DASHBOARD_TOKEN, or one that is made up and
-    printed as a link. DULY_DASHBOARD_USERS="ann:…,bob:…" asks for names and passwords instead.
-    Anything but this machine is served only with one of the two.
+    A browser signs in with a token: DULY_DASHBOARD_TOKEN, or a generated token that is printed as a
+    link. DULY_DASHBOARD_USERS="ann:…,bob:…" requires names and passwords instead. Serving other
+    machines needs one of the two variables.
     """
     settings = load_settings()
     token, users = settings.dashboard_token, parse_users(settings.dashboard_users)
     if not _is_loopback(host) and not token and not users:
         raise click.UsageError(
-            f"{host} can be reached from elsewhere: set {TOKEN} or {USERS} first, "
-            f"or listen at 127.0.0.1"
+            f"{host} can be reached from other machines: set {TOKEN} or {USERS} first, or listen "
+            "on 127.0.0.1"
         )
     missing = missing_extra()
     if missing is not None:
         raise ExtraMissing(missing)
-    # What serves pages is not needed to print a usage message.
+    # Imported here, since a usage message does not need the web packages.
     from duly.dashboard import BasicAuth, TokenAuth, dashboard  # noqa: PLC0415
     from duly.dashboard.server import below, listen, serve  # noqa: PLC0415
 
@@ -127,7 +136,7 @@ def command(
             if place.link:
                 print_line(f"Sign in with this link: {place.link}")
             if not write and not session.quiet:
-                print_note("Read-only; --write lets people act.")
+                print_note("Read-only. Pass --write to allow operator actions.")
         collect_less()
         proxies = forwarded_allow_ips or parse_proxies(settings.dashboard_forwarded_allow_ips)
         serve(below(pages, root_path), socket, proxies=proxies)
@@ -151,5 +160,5 @@ def _root(path: str) -> str:
     if not path.strip("/"):
         return ""
     if not re.fullmatch(r"(/[\w.~-]+)+/?", path):
-        raise click.BadParameter("a path begins with a slash, such as /duly")
+        raise click.BadParameter("a path must begin with a slash, such as /duly")
     return path.rstrip("/")

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS duly_schema
 
 
 class SchemaFinding(NamedTuple):
-    """How the tables stand to this code."""
+    """Whether the tables fit this code, and what to do."""
 
     name: str
     advice: str
@@ -55,7 +55,7 @@ def command() -> None:
 @shared_options
 @pass_session
 def migrate(session: CommandSession) -> None:
-    """Run the migrations that are missing."""
+    """Run the missing migrations."""
     url = url_of(session)
     package = package_of(url)
     with closing(open_store(url, migrate=False)) as store:
@@ -75,7 +75,7 @@ def migrate(session: CommandSession) -> None:
 @shared_options
 @pass_session
 def status(session: CommandSession) -> None:
-    """Say whether the tables fit this code; status 1 if something is to be done."""
+    """Check that the tables fit this code; ends with status 1 if action is needed."""
     url = url_of(session)
     needed = migrator.newest(package_of(url))
     missing = missing_file(url)
@@ -112,15 +112,15 @@ def status(session: CommandSession) -> None:
 
 @command.command("sql")
 @click.option(
-    "--after", type=click.IntRange(0), default=0, help="Only what comes after this version."
+    "--after", type=click.IntRange(0), default=0, help="Only migrations after this version."
 )
 @shared_options
 @pass_session
 def sql(session: CommandSession, /, *, after: int) -> None:
-    """Print the migrations as SQL, for the database that the URL names, without connecting."""
+    """Print the migrations as SQL for the database in the URL, without connecting."""
     package = package_of(url_of(session))
     steps = [step for step in migrator.migrations(package) if step.version > after]
-    if after == 0:  # An empty database has no table that anybody writes to.
+    if after == 0:  # An empty database has no tables in use.
         steps = [step.for_one_transaction() for step in steps]
     if session.as_json:
         print_json({"migrations": [step._asdict() for step in steps]})
@@ -134,7 +134,7 @@ def sql(session: CommandSession, /, *, after: int) -> None:
 @shared_options
 @pass_session
 def check(session: CommandSession) -> None:
-    """Have the database check its own files and indexes; status 1 if something is broken."""
+    """Check the files and indexes of the database; ends with status 1 if something is broken."""
     store = app_of(session).store
     with bar(session, "Checking"):
         findings = store.check_integrity()
@@ -152,9 +152,11 @@ def check(session: CommandSession) -> None:
 
 
 @command.command("prune")
-@click.option("--older-than", type=duration, help="Finished runs that ended so long ago: 7d.")
-@click.option("--dead-older-than", type=duration, help="The same for dead letters: 30d.")
-@click.option("--reason", default="", help="Kept with the act.")
+@click.option(
+    "--older-than", type=duration, help="Finished runs that ended longer ago than this: 7d."
+)
+@click.option("--dead-older-than", type=duration, help="Dead letters older than this: 30d.")
+@click.option("--reason", default="", help="Reason, recorded in the audit log.")
 @yes_option
 @shared_options
 @pass_session
@@ -167,9 +169,9 @@ def prune(
     reason: str,
     yes: bool,
 ) -> None:
-    """Delete finished runs now, in bounded pieces; workers do so by themselves as time passes.
+    """Delete finished runs now, in bounded batches; workers also do this regularly.
 
-    Runs whose task says how long they are kept, or whose key is still in force, stay until then.
+    Runs whose task sets a longer retention, or whose key is still in force, stay until then.
     """
     app = app_of(session)
     ended = _retention_seconds(older_than, app.settings.retention)
@@ -197,36 +199,36 @@ def prune(
 @shared_options
 @pass_session
 def backup(session: CommandSession, /, *, file: Path) -> None:
-    """Write a copy of the database as of one moment to FILE; workers go on meanwhile.
+    """Write a copy of the database at one moment to FILE; workers can keep running.
 
-    PostgreSQL is backed up by its own tools. After a backup was put back, and before workers
-    start, `duly restore` parks what may have run since.
+    Use PostgreSQL's own tools to back up PostgreSQL. After you restore a backup, and before workers
+    start, run `duly restore`, which interrupts runs that may have run since.
     """
     store = app_of(session).store
     with bar(session, "Copying"):
         store.back_up(file.absolute())
-    # Only now, so that everything in the copy was made before.
+    # Taken after the copy, so that everything in it was written before this time.
     made_at = iso(store.now())
     if session.as_json:
         print_json({"file": str(file.absolute()), "made_at": made_at})
     elif not session.quiet:
-        print_line(f"{file.absolute()} is {store.shown_url} as it was by {made_at}.")
-        print_line(f"After it was put back: duly restore --since {made_at}")
+        print_line(f"{file.absolute()} is {store.shown_url} as of {made_at}.")
+        print_line(f"After you restore this backup: duly restore --since {made_at}")
 
 
 def _retention_seconds(given: timedelta | None, usual: float) -> float:
-    """Return seconds."""
+    """Return the retention in seconds."""
     return usual if given is None else given.total_seconds()
 
 
 def _shown(seconds: float) -> str:
-    return "for ever" if seconds == FOREVER else duration_text(round(seconds) * MICROSECONDS)
+    return "forever" if seconds == FOREVER else duration_text(round(seconds) * MICROSECONDS)
 
 
 def schema_finding(schema: Schema, needed: int) -> SchemaFinding:
-    """Say how tables of a version stand to code of another."""
+    """Return whether tables of one version fit code of another."""
     if schema.version == 0:
-        advice = "There are no tables yet; first use makes them, or `duly db migrate`."
+        advice = "There are no tables yet; the first use creates them, or `duly db migrate`."
         return SchemaFinding("empty", advice)
     if schema.version < needed:
         return SchemaFinding("migration needed", "Run `duly db migrate` once, then start again.")
@@ -234,19 +236,19 @@ def schema_finding(schema: Schema, needed: int) -> SchemaFinding:
         return SchemaFinding("code too old", "A newer duly made these tables; upgrade duly here.")
     if schema.version > needed:
         return SchemaFinding(
-            "ok", "A newer duly made these tables, and this one may go on with them."
+            "ok", "A newer duly made these tables, and this version can continue to use them."
         )
     return SchemaFinding("ok", "")
 
 
 def _script(step: SchemaMigration) -> str:
-    """Return a migration with the row that says it has run."""
+    """Return a migration's SQL with the row that records it."""
     row = f"({step.version}, {OLDEST_CODE}, '{step.name}')"
     return f"-- {step.name}\n{step.sql.strip()}\nINSERT INTO duly_schema VALUES {row};"
 
 
 def url_of(session: CommandSession) -> str:
-    """Return the address without opening it."""
+    """Return the address of the database without opening it."""
     if session.url is None and session.app_reference is not None:
         guard = celery_guard(session)
         return load_app(session.app_reference).url if guard is None else guard.url

@@ -45,9 +45,10 @@ _GROUP_COLUMNS = (
 @click.group("dead", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """Go through dead letters: runs that failed or were interrupted and wait for a person.
+    """List, show, retry and discard dead letters.
 
-    And letters: messages of other engines, such as Celery, that nobody could carry out.
+    Dead letters are runs that failed or were interrupted, and messages of other engines, such as
+    Celery, that failed for good.
     """
 
 
@@ -66,7 +67,7 @@ def list_dead(
     show_args: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """List dead letters, newest first: runs, and letters of other engines such as Celery."""
+    """List dead letters, newest first, including those of other engines such as Celery."""
     given = Filters(**filters)
     given.check()
     desk = dead_letters_of(session)
@@ -88,7 +89,7 @@ def list_dead(
 @shared_options
 @pass_session
 def show_dead(session: CommandSession, /, *, letter_id: str, show_args: bool) -> None:
-    """Show one dead letter: a run as `duly runs show` does, or a letter of another engine."""
+    """Show one dead letter: a run as `duly runs show` does, or a message of another engine."""
     desk = dead_letters_of(session)
     letter = desk.find(letter_id)
     if letter is None:
@@ -138,7 +139,7 @@ def _id_of(found: dict[str, Any]) -> str:
 @shared_options
 @pass_session
 def list_groups(session: CommandSession, /, *, limit: int, **filters: Any) -> None:  # noqa: ANN401 - Filters
-    """Group dead letters by task and error, the largest group first: runs, and letters."""
+    """Group dead letters by task and error, the largest group first."""
     given = Filters(**filters)
     given.check()
     desk = dead_letters_of(session)
@@ -172,10 +173,10 @@ def list_groups(session: CommandSession, /, *, limit: int, **filters: Any) -> No
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
-@click.option("--rate", type=float, help="At most so many a second.")
-@click.option("--dry-run", is_flag=True, help="Only say how many would be retried.")
-@click.option("--reason", default="", help="Kept with each.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--rate", type=float, help="Retry at most this many per second.")
+@click.option("--dry-run", is_flag=True, help="Only show how many would be retried.")
+@click.option("--reason", default="", help="Reason, recorded with each dead letter.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
 @pass_session
 def retry_dead(
@@ -190,11 +191,11 @@ def retry_dead(
     yes: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """Queue dead letters again, by id or by filter.
+    """Retry dead letters, by id or by filter.
 
-    A run is queued once, and a letter sent once, however many do this at a time.
+    Each is retried once, even if several commands select it at the same time.
 
-    Letters of another engine are sent again by its application: --app proj.celery:app.
+    To retry the dead letters of another engine, name its application: --app proj.celery:app.
     """
     check_rate(rate)
     chosen = DeadLetterSelection(
@@ -222,9 +223,9 @@ def retry_dead(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @dead_filters
 @click.option("--all", "everything", is_flag=True, help="All dead letters, without a filter.")
-@click.option("--dry-run", is_flag=True, help="Only say how many would be discarded.")
-@click.option("--reason", default="", help="Kept with each; needed.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show how many would be discarded.")
+@click.option("--reason", default="", help="Reason, recorded with each dead letter; required.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
 @pass_session
 def discard_dead(
@@ -238,9 +239,9 @@ def discard_dead(
     yes: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """End dead letters, runs as cancelled, by id or by filter, with a reason."""
+    """Discard dead letters by id or by filter, with a reason; runs become cancelled."""
     if not reason and not dry_run:
-        message = "discarding needs a --reason; it is kept with each"
+        message = "discarding needs a --reason, which is recorded with each dead letter"
         raise click.UsageError(message)
     chosen = DeadLetterSelection(
         session, ids, Filters(**filters), everything=everything, replay=False
@@ -279,7 +280,7 @@ def _bulk(
         counts = {done: result.done, "skipped": result.skipped, "left": len(result.unsent)}
         print_json(counts | {"dry_run": False})
     elif not session.quiet:
-        left = f", left {len(result.unsent):,}" if result.unsent else ""
+        left = f", not retried {len(result.unsent):,}" if result.unsent else ""
         print_line(f"{done} {result.done:,}, skipped {result.skipped:,}{left}")
         print_unsent(result)
         chosen.print_skipped()
@@ -335,7 +336,7 @@ def _groups(desk: DeadLetterSource, given: Filters, limit: int) -> list[DeadLett
 
 
 class _DeadLetterPage(NamedTuple):
-    """The newest of both kinds; their ids grow with time, so one cursor continues both."""
+    """The newest runs and engine dead letters. Ids grow with time, so one cursor continues both."""
 
     runs: list[RunRecord]
     letters: list[DeadLetterRecord]
@@ -343,7 +344,7 @@ class _DeadLetterPage(NamedTuple):
 
     @property
     def ids(self) -> list[str]:
-        """Those of the runs, then those of the letters."""
+        """The ids of the runs, then those of the engine dead letters."""
         return [*(run.id for run in self.runs), *(letter.id for letter in self.letters)]
 
 

@@ -1,4 +1,4 @@
-"""Where the dead letters are that a command is about: runs, and letters of other engines."""
+"""Finds the dead letters of a command: runs, and messages of other engines."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -19,28 +19,28 @@ from duly.store.protocol import DeadLetterFilter
 
 
 class DeadLetterSource(NamedTuple):
-    """Where the dead letters are that a command is about."""
+    """The source of the dead letters that a command handles."""
 
     app: Duly | None
-    """Whose runs; None for a Celery application or a Redis, which have none."""
+    """The application with the runs. None for a Celery application or a Redis, which have none."""
     engine_letters: GuardDeadLetters
     shown_url: str
-    """Where that is, as it may be shown."""
+    """The address for display."""
 
     @property
     def clock(self) -> TimeSource:
-        """The store's, or else this host's."""
+        """The clock of the store, or else of this host."""
         return SystemClock() if self.app is None else self.app.store
 
     def find(self, letter_id: str) -> DeadLetterRecord | None:
-        """Return a letter, open or not."""
+        """Return the dead letter of another engine, in any state."""
         try:
             return self.engine_letters.get(check_run_id(letter_id))
         except (LetterNotFound, RunNotFound):
             return None
 
     def check_task(self, task: str) -> None:
-        """Refuse a task that is not defined, and of which there was never a run or a letter."""
+        """Raise TaskNotFound for a task that is not defined and never had a run or dead letter."""
         app = self.app
         if app is not None and (app.registry.find(task) or app.runs.list(task=task, limit=1)):
             return
@@ -48,7 +48,7 @@ class DeadLetterSource(NamedTuple):
             raise TaskNotFound(task, self.no_match(task))
 
     def no_match(self, task: str | None) -> str:
-        """Say that nothing matches, and which task may have been meant."""
+        """Return the message that nothing matches, with suggestions for the task."""
         groups = [] if self.app is None else self.app.dead.groups(limit=PAGE)
         letters = self.engine_letters.groups(DeadLetterFilter(limit=PAGE))
         return self._no_match(task, {group.task for group in (*groups, *letters)})
@@ -60,7 +60,7 @@ class DeadLetterSource(NamedTuple):
 
 
 def dead_letters_of(session: CommandSession) -> DeadLetterSource:
-    """Return where the session's dead letters are."""
+    """Return the source of the session's dead letters."""
     guard = open_guard(session)
     if guard is not None:
         return DeadLetterSource(None, guard.letters, guard.ledger.shown_url)

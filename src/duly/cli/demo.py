@@ -1,4 +1,4 @@
-"""`duly demo`: orders or schedules, workers that are killed, and a table of what came of it."""
+"""`duly demo`: runs orders or schedules, kills workers, and shows a table of the results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,38 +30,44 @@ from duly.prove.scratch_storage import ScratchFolder, scratch_url
 from duly.settings import load_settings
 
 _PROGRESS_SECONDS = 2.0
-_URL = "A PostgreSQL database (DULY_URL); without one SQLite in a temporary folder is used."
+_URL = "A PostgreSQL database (DULY_URL); by default SQLite in a temporary folder."
 
 
 @click.command("demo")
-@click.option("--schedules", is_flag=True, help="Schedules that fire every second, not orders.")
+@click.option(
+    "--schedules", is_flag=True, help="Demonstrate schedules that fire every second, not orders."
+)
 @click.option("--orders", type=click.IntRange(10, 100_000), default=1_000, show_default=True)
 @click.option(
     "--seconds",
     type=click.FloatRange(5, 3_600),
     default=20.0,
     show_default=True,
-    help="About how long the work takes.",
+    help="Approximate duration of the work.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed that repeats the same random choices.",
+)
 @partial(shared_options, url=_URL)
 @pass_session
 def command(
     session: CommandSession, /, *, schedules: bool, orders: int, seconds: float, seed: int
 ) -> None:
-    """See duly at work while its workers are killed with -9 and frozen.
+    """Watch duly at work while its workers are killed with -9 and frozen.
 
-    Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database that --url
-    or DULY_URL names; nothing is left behind. An SQLite file that they name is not used.
-
-    Exit status 1 if an order was lost or doubled, or with --schedules if an instant was missed or
-    ran twice.
+    Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database of --url or
+    DULY_URL, and removes everything afterwards. An SQLite file named there is not used. Exit status
+    1 if an order was lost or duplicated, or with --schedules if an instant was missed or ran twice.
     """
     console = Console(stderr=session.as_json, highlight=False, emoji=False)
     quiet = session.quiet or session.as_json
     settings = load_settings().over("option", url=session.url)
     if "url" in settings.origins and settings.url.startswith("sqlite:"):
-        print_note(f"{settings.url} is not used: the demo has SQLite in a temporary folder.")
+        print_note(f"{settings.url} is not used: the demo uses SQLite in a temporary folder.")
     with ScratchFolder() as folder, scratch_url(settings.url, folder.path) as url:
         result: DemoResult | ScheduleResult
         if schedules:
@@ -78,7 +84,7 @@ def command(
                 )
         if not result.holds:
             folder.keep()
-            print_note(f"What every process noted is kept in {folder.path}")
+            print_note(f"The records of every process are in {folder.path}")
     if session.as_json:
         print_json(result.document())
     elif isinstance(result, ScheduleResult):
@@ -90,9 +96,9 @@ def command(
 
 def _introduce(console: Console, orders: int) -> None:
     console.print(
-        f"{orders:,} orders, {TREES} keepers with {PROCESSES} workers each, a lease of "
-        f"{LEASE_SECONDS:g} s. About every second one worker gets kill -9; twice a keeper and its "
-        f"workers are frozen past their lease, then woken.",
+        f"{orders:,} orders, {TREES} supervisors with {PROCESSES} workers each, a lease of "
+        f"{LEASE_SECONDS:g} s. A worker is killed with kill -9 about every second. Twice, a "
+        "supervisor and its workers are frozen for longer than their lease and then continued.",
         soft_wrap=not console.is_terminal,
     )
 
@@ -101,7 +107,7 @@ def _introduce(console: Console, orders: int) -> None:
 def _progress_display(
     console: Console, what: str, *, quiet: bool, freezes: bool = True
 ) -> Iterator[ProgressCallback]:
-    """Give what shows the progress: a bar on a terminal, lines elsewhere, or nothing."""
+    """Yield a progress callback: a bar on a terminal, lines elsewhere, or nothing."""
     if quiet:
         yield lambda _moment: None
     elif console.is_terminal:
@@ -156,7 +162,7 @@ def _show(console: Console, result: DemoResult) -> None:
         CountLine("enqueued", lambda row: row.enqueued),
         CountLine("succeeded", lambda row: row.succeeded, "green"),
         CountLine(
-            "interrupted, waiting for a person",
+            "interrupted, waiting for an operator",
             lambda row: row.interrupted,
             "magenta",
             is_shown_empty=False,
@@ -174,7 +180,7 @@ def _show(console: Console, result: DemoResult) -> None:
     strikes = {
         "kill -9": result.kills,
         "freezes past the lease": result.freezes,
-        "zombies that recorded nothing": result.zombies,
+        "frozen workers that recorded nothing": result.zombies,
     }
     console.print(tabulate("orders", (*result.rows, total(result.rows)), lines, strikes))
     for line in _explanations(result):
@@ -185,18 +191,19 @@ def _explanations(result: DemoResult) -> Iterator[str]:
     if result.zombies:
         late = result.late_results_refused
         results = "1 late result was" if late == 1 else f"{late} late results were"
-        ended = "their bodies were ended before they could report"
-        how = f"{results} refused, and the other bodies were ended first" if late else ended
+        ended = "their tasks were ended before they could report a result"
+        how = f"{results} refused, and the other tasks were ended first" if late else ended
         yield (
-            f"Zombies: {result.zombies} workers stood still past their lease. Others took over "
-            f"their {result.taken_over} runs, and the zombies recorded nothing: {how}."
+            f"Frozen workers: {result.zombies} workers were frozen for longer than their lease. "
+            f"Other workers took over their {result.taken_over} runs, and the frozen workers "
+            f"recorded nothing: {how}."
         )
     if result.interrupted:
         effects = total(result.rows).interrupted_with_effect
         yield (
-            f'Interrupted: on_crash="hold" and killed mid-body, {effects} of them after their '
-            f"effect; not run again before a person says so."
+            f'Interrupted: on_crash="hold" and killed while running, {effects} of them after their '
+            "effect; duly does not run them again until an operator decides."
         )
     yield environment_line(result.database, result.seconds, result.seed)
     if not result.holds:
-        yield "[bold red]Orders were lost or doubled: this is a bug in duly.[/]"
+        yield "[bold red]Orders were lost or duplicated: this is a bug in duly.[/]"

@@ -1,4 +1,4 @@
-"""`duly demo --schedules`: what it says before, and the table of what came of it."""
+"""`duly demo --schedules`: its introduction, and its table of results."""
 
 from rich.console import Console
 
@@ -14,18 +14,18 @@ from duly.prove.schedule_demo import (
 
 
 def introduce(console: Console) -> None:
-    """Say what will happen."""
+    """Print what will happen."""
     count = sum(len(kind.when) for kind in KINDS)
     console.print(
-        f"{count} schedules, most of them due every second, and {TREES} keepers with {PROCESSES} "
-        f"workers each. There is no scheduler process: every worker fires what is due. About every "
-        f"second one of them gets kill -9.",
+        f"{count} schedules, most of them due every second, and {TREES} supervisors with "
+        f"{PROCESSES} workers each. There is no scheduler process: every worker fires due "
+        "schedules. A worker is killed with kill -9 about every second.",
         soft_wrap=not console.is_terminal,
     )
 
 
 def show(console: Console, result: ScheduleDemoResult) -> None:
-    """Show what became of the instants."""
+    """Print what became of the due instants."""
     lines: list[CountLine[InstantCounts]] = [
         CountLine("schedules", lambda row: row.schedules),
         CountLine("due instants", lambda row: row.due),
@@ -34,7 +34,7 @@ def show(console: Console, result: ScheduleDemoResult) -> None:
         CountLine("missed", lambda row: row.missed, "red", NO_FAULT),
         CountLine("doubled", lambda row: row.doubled, "red", NO_FAULT),
     ]
-    strikes = {"kill -9": result.kills, "runs taken over after one": result.attempts_lost}
+    strikes = {"kill -9": result.kills, "runs taken over after a kill": result.attempts_lost}
     console.print(tabulate("runs", (*result.rows, total(result.rows)), lines, strikes))
     console.print(
         environment_line(result.database, result.seconds, result.seed),

@@ -1,4 +1,4 @@
-"""The table that every demo ends with: what was counted for each kind of work and in all."""
+"""The table that ends every demo: counts for each kind of work and in total."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -10,7 +10,7 @@ NO_FAULT = "bold green"
 
 
 class KindCounts(Protocol):
-    """Numbers of one kind of work."""
+    """The counts of one kind of work."""
 
     @property
     def kind(self) -> str: ...
@@ -20,7 +20,7 @@ Row = TypeVar("Row", bound=KindCounts)
 
 
 class CountLine(NamedTuple, Generic[Row]):
-    """One line of the table: a number of every row, and how it looks."""
+    """One line of the table: a number from every row, and its style."""
 
     title: str
     value: Callable[[Row], int]
@@ -32,9 +32,9 @@ class CountLine(NamedTuple, Generic[Row]):
 def tabulate(
     what: str, rows: Sequence[Row], lines: Sequence[CountLine[Row]], strikes: Mapping[str, int]
 ) -> Table:
-    """Lay the rows out as columns, the last one being their sum, with the strikes below it."""
+    """Return a table with the rows as columns, the last being the total, and the faults below."""
     table = Table(
-        title=f"Counted by what the {what} did, in a ledger apart from duly's tables",
+        title=f"Counted from what the {what} did, in a ledger separate from duly's tables",
         title_justify="left",
         title_style="",
     )
@@ -54,6 +54,6 @@ def tabulate(
 
 
 def environment_line(database: Mapping[str, str], seconds: float, seed: int) -> str:
-    """Say where it ran, how long, and how to repeat it."""
+    """Return a line with the database, the duration and the seed to repeat it."""
     name = "SQLite" if database["kind"] == "sqlite" else "PostgreSQL"
     return f"{name} {database['version']} ({database['journal']}), {seconds} s, seed {seed}"

@@ -1,4 +1,4 @@
-"""`duly deploy-mark`: say that a version goes live; charts of the dashboard show it."""
+"""`duly deploy-mark`: marks the deployment of a version for the dashboard's charts."""
 
 import click
 
@@ -15,7 +15,7 @@ from duly.store.admin_ops import RecordAuditEntry
 @shared_options
 @pass_session
 def command(session: CommandSession, /, *, version: str) -> None:
-    """Mark that VERSION is deployed now."""
+    """Mark VERSION as deployed now."""
     op = RecordAuditEntry(resolve_actor(None), "deploy", "deployment", check_reason(version))
     app_of(session, creates=True).store.apply([op])
     if session.as_json:

@@ -1,4 +1,4 @@
-"""`duly dev`: a worker, its schedules and the dashboard, which begin anew when the code changes."""
+"""`duly dev`: runs a worker with schedules and the dashboard, and restarts them on changes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from duly.worker.app_loader import parse_reference
 _LOOK_SECONDS = 0.3
 _GRACE_SECONDS = 5.0
 _BY_SIGNAL = 128
-"""Shells add it to the number of the signal that ended a program."""
+"""Shells add this to the number of the signal that ended a program."""
 _HOST = "127.0.0.1"
 _USUAL_PORT = 8_008
 _PROGRAM = """\
@@ -43,19 +43,19 @@ LogFunction = Callable[[str], None]
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help=f"Where the dashboard listens; {_USUAL_PORT}, or any port if that is taken.",
+    help=f"Port of the dashboard; {_USUAL_PORT}, or any free port if that is taken.",
 )
-@click.option("--no-dashboard", is_flag=True, help="Run the tasks and schedules alone.")
+@click.option("--no-dashboard", is_flag=True, help="Run only the tasks and schedules.")
 @shared_options
 @pass_session
 def command(
     session: CommandSession, /, *, reference: str | None, port: int | None, no_dashboard: bool
 ) -> None:
-    """Run the tasks and schedules of APP (module:attribute), anew whenever the code changes.
+    """Run the tasks and schedules of APP (module:attribute), and restart when the code changes.
 
-    Looks at the Python files below this folder. The dashboard is served to this machine, where
-    whoever opens the link that is printed may act, too. For production there are `duly worker` and
-    `duly dashboard`.
+    Watches the Python files below this folder. The dashboard is served to this machine only; the
+    printed link also allows operator actions. For production use `duly worker` and `duly
+    dashboard`.
     """
     app = reference or session.app_reference
     if app is None:
@@ -75,7 +75,7 @@ def command(
     if pages is not None:
         programs.append(pages.with_options("--app", app, *shared))
     if not session.quiet:
-        tell(f"duly dev: {app}; begins anew when a Python file below {Path.cwd()} changes")
+        tell(f"duly dev: {app}; restarts when a Python file below {Path.cwd()} changes")
     with _exit_on_signals(signal.SIGTERM, signal.SIGHUP):
         while True:
             _work_until_changed(programs, tell)
@@ -83,20 +83,20 @@ def command(
 
 
 class _Program(NamedTuple):
-    """A command of ours that runs beside this one."""
+    """A duly command that runs as a child process."""
 
     name: str
     options: list[str]
     secrets: Mapping[str, str]
-    """What it is told by its environment."""
+    """Environment variables for the process."""
     output: int | None = None
 
     def with_options(self, *options: str) -> "_Program":
         return self._replace(options=[*self.options, *options])
 
     def start(self) -> "subprocess.Popen[bytes]":
-        # In a group of its own, since Ctrl-C tells all of the terminal's, and a worker that is told
-        # twice gives its bodies no time to end.
+        # In its own process group, since Ctrl-C signals the terminal's whole group. A worker that
+        # gets two signals would not wait for its tasks.
         return subprocess.Popen(  # noqa: S603 - this interpreter, our own commands
             [sys.executable, "-c", _PROGRAM.format(os.getpid()), self.name, *self.options],
             env=os.environ | self.secrets,
@@ -107,7 +107,7 @@ class _Program(NamedTuple):
 
 
 def _log_function() -> LogFunction:
-    """Return what says something in the form in which the worker logs."""
+    """Return a function that prints a line in the worker's log format."""
     if load_settings().log_format == "json":
         set_up_logging("INFO", "json")
         return log_start
@@ -122,15 +122,15 @@ def _output_options(session: CommandSession) -> list[str]:
 
 
 def _dashboard_program(port: int | None, tell: LogFunction) -> _Program | None:
-    """Say where the dashboard will be and return it; None if what it needs is not installed."""
+    """Print the address of the dashboard and return its program, or None without its packages."""
     missing = missing_extra()
     if missing is not None:
-        tell(f"duly dev: no dashboard, since {missing}")
+        tell(f"duly dev: no dashboard, because {missing}")
         return None
     settings = load_settings()
     secrets = {}
     if not settings.dashboard_token and not settings.dashboard_users:
-        # Made here, so that pages stay open when the code has changed.
+        # Generated here, so that open pages stay signed in after a restart.
         secrets[TOKEN] = new_secret()
     found = _free_port(port)
     place = DashboardAddress(f"http://{_HOST}:{found}/", secrets.get(TOKEN))
@@ -143,12 +143,12 @@ def _dashboard_program(port: int | None, tell: LogFunction) -> _Program | None:
     options = ["--host", _HOST, "--port", str(found), "--write", "--create", "--quiet"]
     if settings.log_format == "json":
         options.append("--json")
-    # What it would print was said here.
+    # Its output is discarded, because this command has printed it.
     return _Program("dashboard", options, secrets, subprocess.DEVNULL)
 
 
 def _free_port(wanted: int | None) -> int:
-    # Needs what the dashboard needs.
+    # Needs the packages of the dashboard.
     from duly.dashboard.server import CannotListen, listen  # noqa: PLC0415
 
     try:
@@ -165,9 +165,9 @@ def _free_port(wanted: int | None) -> int:
 
 @contextmanager
 def _exit_on_signals(*signals: signal.Signals) -> Iterator[None]:
-    """Have these end the command as Ctrl-C does, with what it has started.
+    """End the command on these signals as Ctrl-C does, together with its child processes.
 
-    One that is ignored stays so: `nohup` wants the command to outlive its terminal.
+    An ignored signal stays ignored: with `nohup` the command must outlive its terminal.
     """
 
     def end(number: int, _frame: object) -> None:
@@ -198,7 +198,7 @@ def _work_until_changed(programs: list[_Program], tell: LogFunction) -> None:
 
 
 def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
-    """Let programs end; a second Ctrl-C ends them at once."""
+    """Stop programs gracefully. A second Ctrl-C ends them at once."""
     try:
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -212,7 +212,7 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
 
 
 def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for a program that was asked to stop, and make it."""
+    """Wait for a program that was asked to stop, and kill it if necessary."""
     try:
         process.wait(_GRACE_SECONDS * 2)
     except subprocess.TimeoutExpired:
@@ -221,7 +221,7 @@ def _wait_or_kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _modification_times(folder: Path) -> dict[str, int]:
-    """Return when each Python file below a folder was changed."""
+    """Return the modification time of each Python file below a folder."""
     found = {}
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED]
@@ -231,5 +231,5 @@ def _modification_times(folder: Path) -> dict[str, int]:
                 try:
                     found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116 - as above
                 except OSError:
-                    continue  # It was removed just now.
+                    continue  # The file has just been removed.
     return found

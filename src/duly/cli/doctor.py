@@ -1,11 +1,11 @@
-"""`duly doctor`: what is good and what is not, each with its remedy."""
+"""`duly doctor`: prints all findings, each with its remedy."""
 
 from contextlib import closing
 
 import click
 
 from duly.api.doctor import examine
-from duly.cli.applications import app_of
+from duly.cli.applications import app_of, other_database_hint
 from duly.cli.db import schema_finding, url_of
 from duly.cli.failures import FAILURE
 from duly.cli.output import print_json, print_line
@@ -21,12 +21,12 @@ from duly.store.store_factory import open_store
 @shared_options
 @pass_session
 def command(session: CommandSession) -> None:
-    """Look at engine, settings, clocks, tables, workers and tasks.
+    """Check the engine, settings, clocks, tables, workers and tasks.
 
-    Ends with status 1 if something is wrong; a warning alone does not count as that.
+    Ends with status 1 if there is an error; warnings alone do not count.
     """
     url = url_of(session)
-    findings = [_schema(url)]
+    findings = [_schema(url, session)]
     if findings[0].level == "ok":
         findings += examine(app_of(session))
     is_wrong = any(finding.level == "error" for finding in findings)
@@ -38,18 +38,18 @@ def command(session: CommandSession) -> None:
         raise click.exceptions.Exit(FAILURE)
 
 
-def _schema(url: str) -> Diagnosis:
+def _schema(url: str, session: CommandSession) -> Diagnosis:
     needed = migrator.newest(package_of(url))
     missing = missing_file(url)
     if missing is not None:
-        remedy = "name another with --url, or create this one: duly db migrate"
+        remedy = f"{other_database_hint(session)}, or create this one: duly db migrate"
         return Diagnosis("schema", "error", f"there is no database at {missing}", remedy)
     with closing(open_store(url, migrate=False)) as store:
         found = store.read_schema()
     status = schema_finding(found, needed)
     return diagnosis_of(
         "schema",
-        f"version {found.version}, and this code needs {needed}",
+        f"version {found.version}, but this code needs {needed}",
         bad=status.name != "ok",
         level="error",
         remedy=status.advice,

@@ -1,4 +1,4 @@
-"""The JSON answers: every field of a record, instants as ISO 8601 texts in UTC."""
+"""The JSON output: all fields of a record, with instants as ISO 8601 text in UTC."""
 
 from typing import Any
 
@@ -41,12 +41,12 @@ def run_document(run: RunRecord, view: ArgumentView) -> dict[str, Any]:
 
 
 def step_document(run: RunRecord, step: StepRecord, view: ArgumentView) -> dict[str, Any]:
-    """Return a step of a run. Its result stays the stored text."""
+    """Return a step of a run. Its result stays stored text."""
     return document(step) | view.step_document(run, step)
 
 
 def dead_letter_document(letter: DeadLetterRecord, *, show_args: bool) -> dict[str, Any]:
-    """Return a letter of another engine, without its arguments unless they are asked for."""
+    """Return a dead letter of another engine, without its arguments unless requested."""
     arguments = parsed_call(Redaction().text(letter.arguments)) if show_args else None
     shown = {"arguments": arguments, "arguments_hidden": not show_args}
     return document(letter) | {"options": parsed(letter.options)} | shown
@@ -58,7 +58,7 @@ def worker_document(worker: WorkerRecord) -> dict[str, Any]:
 
 
 def queue_document(queue: QueueRecord) -> dict[str, Any]:
-    """Return a queue; counts stop at the cap, and `counts_capped` says so."""
+    """Return a queue. `counts_capped` tells whether its counts stopped at the limit."""
     counts = {"ready": queue.ready, "waiting": queue.waiting, "running": queue.running}
     capped = {name: min(count, COUNT_CAP) for name, count in counts.items()}
     return document(queue) | capped | {"counts_capped": capped != counts}

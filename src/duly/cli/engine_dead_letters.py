@@ -1,4 +1,4 @@
-"""Dead letters of other engines: shown, sent again, discarded."""
+"""Dead letters of other engines: show them, send them again, discard them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -27,17 +27,17 @@ _ARGUMENTS = Column("ARGUMENTS", from_width=100)
 
 
 class EngineNeeded(BadOption):
-    """A letter was to be sent again where its engine's application is not at hand."""
+    """A dead letter can be sent again only by its engine's application, which was not given."""
 
     def __init__(self, engine: str, which: str, selection: str) -> None:
         super().__init__(
-            f"{which} can be sent again only by its application of {engine}: "
-            f"`duly --app proj.{engine}:app dead retry {selection}`"
+            f"{which} can be retried only by its {engine} application: `duly --app "
+            f"proj.{engine}:app dead retry {selection}`"
         )
 
 
 class EngineDeadLetterSelection:
-    """The letters that an act is about: by id, or the open ones that a filter selects."""
+    """The selected engine dead letters: given by id, or the open ones that match a filter."""
 
     def __init__(
         self,
@@ -50,23 +50,26 @@ class EngineDeadLetterSelection:
         self._which = which
 
     def check_retry(self) -> None:
-        """Refuse, before anything is done, what was asked for by name and cannot be sent again."""
+        """Raise EngineNeeded, before any change, if a given dead letter cannot be sent again."""
         engine = None if self._which is None else self._which.engine
         if engine is not None and not self._dead_letters.sends_for(engine) and self.count():
-            raise EngineNeeded(engine, "letters", f"--engine {engine}")
+            raise EngineNeeded(engine, "these dead letters", f"--engine {engine}")
         for letter in self._named:
             if not self._dead_letters.can_send(letter):
-                raise EngineNeeded(letter.engine, f"letter {letter.id}", letter.id)
+                raise EngineNeeded(letter.engine, f"dead letter {letter.id}", letter.id)
 
     def count(self, *, replay: bool = False) -> int:
-        """Return how many an act would be about now."""
+        """Return how many dead letters the action would affect now."""
         return sum(
             letter.state == "open" and (self._dead_letters.can_send(letter) or not replay)
             for letter in self
         )
 
     def retry(self, *, rate: float | None, reason: str, progress: Progress) -> DeadLetterResult:
-        """Send them again, at most `rate` per second; those of other applications are left."""
+        """Send the dead letters again, at most `rate` per second.
+
+        Leave those of other applications.
+        """
         if self._named:
             ids = [letter.id for letter in self._named]
             return self._dead_letters.replay(ids, rate=rate, reason=reason, progress=progress)
@@ -77,7 +80,7 @@ class EngineDeadLetterSelection:
         )
 
     def discard(self, *, reason: str, progress: Progress) -> DeadLetterResult:
-        """Say that nothing needs to be done about them."""
+        """Discard the dead letters: they need no further action."""
         if self._named:
             ids = [letter.id for letter in self._named]
             return self._dead_letters.discard(ids, reason=reason, progress=progress)
@@ -86,14 +89,14 @@ class EngineDeadLetterSelection:
         return self._dead_letters.discard(which=self._which, reason=reason, progress=progress)
 
     def print_skipped(self) -> None:
-        """Say which ones are left since only their own application could send them again."""
+        """Print how many dead letters are left because only another application could send them."""
         left: dict[str, int] = {}
         for letter in self:
             if not self._dead_letters.can_send(letter):
                 left[letter.engine] = left.get(letter.engine, 0) + 1
         for engine, count in left.items():
             which = f"{count:,} dead letter{'s' * (count > 1)}"
-            print_note(f"Left: {EngineNeeded(engine, which, f'--engine {engine}')}.")
+            print_note(f"Skipped: {EngineNeeded(engine, which, f'--engine {engine}')}.")
 
     def __iter__(self) -> Iterator[DeadLetterRecord]:
         yield from self._named
@@ -102,14 +105,14 @@ class EngineDeadLetterSelection:
 
 
 def print_unsent(ended: DeadLetterResult) -> None:
-    """Say which ones could not be sent, and why."""
+    """Print the dead letters that could not be sent, with the reasons."""
     for each in ended.unsent:
         if not each.elsewhere:
-            print_note(f"Left: letter {each.letter_id}: {each.problem}")
+            print_note(f"Not retried: dead letter {each.letter_id}: {each.problem}")
 
 
 def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_args: bool) -> None:
-    """Write letters as a table."""
+    """Print dead letters as a table."""
     rows = [
         (
             letter.id,
@@ -130,12 +133,12 @@ def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_ar
 
 
 def print_dead_letter(letter: DeadLetterRecord, now: int, *, show_args: bool) -> None:
-    """Write all of a letter."""
+    """Print all details of a dead letter."""
     ended = shown_instant(letter.ended_at, now)
     call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN
     print_fields(
         [
-            ("letter", letter.id),
+            ("dead letter", letter.id),
             ("engine", letter.engine),
             ("application", letter.application),
             ("namespace", letter.namespace),

@@ -1,4 +1,4 @@
-"""`duly enqueue`: accept one run from the shell."""
+"""`duly enqueue`: enqueues one run from the shell."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,16 +23,18 @@ from duly.task import Task
 @click.argument("task")
 @click.argument("arguments", type=json_arguments, default="[]", metavar="[JSON]")
 @click.option("--key", help="At most one run per task and key.")
-@click.option("--delay", type=duration, help="Start it so much later: 90s, 15m, 24h.")
-@click.option("--at", type=instant, help="Start it then, an ISO 8601 time with its zone.")
-@click.option("--queue", help="Another queue than the task's own.")
-@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--delay", type=duration, help="Start the run after this delay: 90s, 15m, 24h.")
+@click.option(
+    "--at", type=instant, help="Start the run at this time, an ISO 8601 time with its zone."
+)
+@click.option("--queue", help="A queue other than the queue of the task.")
+@click.option("--priority", type=int, help="Higher priorities start first.")
 @click.option(
     "--tag", "tags", type=tag, metavar="NAME=VALUE", multiple=True, help="May be repeated."
 )
-@click.option("--expires", type=duration, help="Cancel it if it has not started by then.")
-@click.option("--wait", is_flag=True, help="Wait for its end and print what it returned.")
-@click.option("--timeout", type=duration, help="Wait at most so long (with --wait).")
+@click.option("--expires", type=duration, help="Cancel the run if it has not started by then.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the run and print its result.")
+@click.option("--timeout", type=duration, help="Wait at most this long (with --wait).")
 @shared_options
 @pass_session
 def command(
@@ -44,12 +46,12 @@ def command(
     tags: tuple[tuple[str, str], ...],
     wait: bool,
     timeout: timedelta | None,
-    **options: Any,  # noqa: ANN401 - the options of Task.using, one by one
+    **options: Any,  # noqa: ANN401 - the options of Task.using
 ) -> None:
     """Enqueue one run of TASK and print its id.
 
     JSON is an object of named arguments, {"order_id": 1}, or an array of positional ones, [1, 2];
-    "-" reads it from stdin. Values that JSON lacks are written as they are stored, such as
+    "-" reads it from stdin. Write values that JSON does not have in their stored form, such as
     {"$date": "2030-01-31"}. TASK is a full name, or its last part if only one task has it.
     """
     if timeout is not None and not wait:
@@ -67,7 +69,7 @@ def command(
 
 
 def find_task(registry: Registry, name: str) -> Definition:
-    """Return a task by its name, or by the last part of it if that is enough."""
+    """Return a task by its name, or by the last part of its name if that is unique."""
     if registry.find(name) is None:
         names = {known.name for known in registry.definitions()}
         endings = sorted(known for known in names if known.partition(":")[2] == name)
@@ -85,7 +87,7 @@ def _print_accepted(app: Duly, session: CommandSession, run: Run[Any]) -> None:
         return
     print_line(run.id)
     if not run.new and not session.quiet:
-        print_note("This key has a run already; nothing new was made.")
+        print_note("This key already has a run; nothing new was enqueued.")
 
 
 def _wait(app: Duly, session: CommandSession, run: Run[Any], timeout: timedelta | None) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong: one line on stderr, and the exit status that says what kind it is."""
+"""Reports errors: one line on stderr, and an exit status for the kind of error."""
 
 import json
 import traceback
@@ -27,20 +27,20 @@ USAGE = 2
 NOT_FOUND = 3
 TIMEOUT = 4
 TEMPORARY = 75
-"""EX_TEMPFAIL of sysexits.h: the same command may work later."""
+"""EX_TEMPFAIL of sysexits.h: the same command may succeed later."""
 INTERRUPTED = 130
-"""What shells say of a program that SIGINT ended."""
+"""The status that shells report for a program that SIGINT ended."""
 
 
 class NotConfirmed(DulyError):
-    """Someone was asked and did not say yes."""
+    """The user did not confirm an action."""
 
 
 class TaskNotFound(DulyError):
-    """A command names a task of which nothing is known here."""
+    """A command names an unknown task."""
 
     def __init__(self, task: str, meant: str) -> None:
-        super().__init__(f"nothing is known here of a task {task!r}: {meant}")
+        super().__init__(f"task {task!r} is unknown here: {meant}")
 
 
 _STATUS: dict[type[DulyError], int] = {
@@ -67,7 +67,7 @@ def status_of(error: DulyError) -> int:
 
 
 def report(error: DulyError, *, as_json: bool = False, verbose: bool = False) -> None:
-    """Write an error to stderr."""
+    """Print an error to stderr."""
     if as_json:
         _report_json(type(error).__name__, str(error))
         return
@@ -81,7 +81,7 @@ def report(error: DulyError, *, as_json: bool = False, verbose: bool = False) ->
 
 
 def report_usage(error: click.UsageError) -> None:
-    """Write a mistake on the command line to stderr, as JSON."""
+    """Print a command line error to stderr as JSON."""
     _report_json("UsageError", error.format_message())
 
 

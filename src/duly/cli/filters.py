@@ -1,4 +1,4 @@
-"""The filters that every command on many runs takes."""
+"""The filter options of commands on many runs."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Filters(NamedTuple):
-    """The filters as given."""
+    """The filters as given on the command line."""
 
     state: tuple[str, ...] = ()
     task: str | None = None
@@ -30,17 +30,17 @@ class Filters(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether they select everything."""
+        """Whether the filters select everything."""
         return self == Filters()
 
     def resolve(self, clock: TimeSource) -> Filter:
-        """Return them as the application takes them."""
+        """Return the filters as the application's `Filter`."""
         state = list(self.state) or None
         since = instant_since(clock, self.since)
         return Filter(state, self.task, self.queue, self.tag, since, self.fingerprint)
 
     def engine_letters(self, clock: TimeSource) -> DeadLetterFilter | None:
-        """Return which letters of other engines they select; None if they are about runs alone."""
+        """Return the filter for dead letters of other engines, or None if only runs can match."""
         if self._is_about_runs:
             return None
         for what in ("task", "engine", "fingerprint"):
@@ -54,11 +54,11 @@ class Filters(NamedTuple):
         )
 
     def check(self) -> None:
-        """Refuse what nothing can fit."""
+        """Raise a usage error for a combination that matches nothing."""
         if self.engine is not None and self._is_about_runs:
             raise click.UsageError(
-                "--engine is about letters of other engines; --state, --queue and --tag are "
-                "about runs"
+                "--engine selects dead letters of other engines; --state, --queue and --tag select "
+                "runs"
             )
 
     @property
@@ -67,23 +67,23 @@ class Filters(NamedTuple):
 
 
 def run_filters(function: F) -> F:
-    """Add the filters on runs."""
+    """Add the filter options for runs."""
     return _add(function, _state([state.value for state in State]), _TASK, _QUEUE, _TAG, _SINCE)
 
 
 def dead_filters(function: F) -> F:
-    """Add the filters on dead letters."""
+    """Add the filter options for dead letters."""
     states = _state(sorted(state.value for state in DEAD))
     return _add(function, states, _TASK, _QUEUE, _TAG, _SINCE, _FINGERPRINT, _ENGINE)
 
 
 def group_filters(function: F) -> F:
-    """Add the filters on groups of dead letters."""
+    """Add the filter options for groups of dead letters."""
     return _add(function, _TASK, _QUEUE, _SINCE, _ENGINE)
 
 
 def page_options(function: F) -> F:
-    """Add what pages through a list."""
+    """Add the options to page through a list."""
     return _add(function, LIMIT, _CURSOR)
 
 
@@ -95,21 +95,30 @@ def _add(function: F, *options: Callable[[F], F]) -> F:
 
 def _state(names: list[str]) -> Callable[[F], F]:
     return click.option(
-        "--state", multiple=True, type=click.Choice(names), help="In this state; may be repeated."
+        "--state",
+        multiple=True,
+        type=click.Choice(names),
+        help="Runs in this state; may be repeated.",
     )
 
 
-_TASK = click.option("--task", help="Of this task, by its full name.")
-_QUEUE = click.option("--queue", help="Of this queue.")
-_TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="With this tag.")
-_SINCE = click.option("--since", type=since, help="Made since: 1h, 24h, 7d, or an ISO 8601 time.")
-_FINGERPRINT = click.option("--fingerprint", help="With this error, as `dead groups` names it.")
-_ENGINE = click.option("--engine", help="Only letters of this engine, such as celery; no runs.")
-_CURSOR = click.option("--cursor", help="Go on behind this run; the end of a page names it.")
+_TASK = click.option("--task", help="Runs of this task, by its full name.")
+_QUEUE = click.option("--queue", help="Runs of this queue.")
+_TAG = click.option("--tag", type=tag, metavar="NAME=VALUE", help="Runs with this tag.")
+_SINCE = click.option(
+    "--since", type=since, help="Runs created since: 1h, 24h, 7d, or an ISO 8601 time."
+)
+_FINGERPRINT = click.option(
+    "--fingerprint", help="Runs with this error, as shown by `dead groups`."
+)
+_ENGINE = click.option("--engine", help="Only dead letters of this engine, such as celery.")
+_CURSOR = click.option(
+    "--cursor", help="Continue after this run; the end of a page shows its cursor."
+)
 LIMIT = click.option(
     "--limit",
     type=click.IntRange(1, PAGE),
     default=PAGE_DEFAULT,
     show_default=True,
-    help="At most so many.",
+    help="At most this many.",
 )

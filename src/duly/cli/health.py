@@ -1,4 +1,4 @@
-"""`duly health`: one look for probes and monitors, told by the exit status."""
+"""`duly health`: one check for probes and monitors, with its result as exit status."""
 
 from datetime import timedelta
 
@@ -14,24 +14,23 @@ from duly.limits import COUNT_CAP
 
 
 @click.command("health")
-@click.option("--max-age", type=duration, help="No run may have been ready for longer: 60s, 5m.")
+@click.option("--max-age", type=duration, help="Fail if a run has been ready for longer: 60s, 5m.")
 @click.option(
     "--max-depth",
     type=click.IntRange(0, COUNT_CAP),
-    help="Ready runs that a queue may have; more than 10,000 are not counted: use --max-age.",
+    help="Fail if a queue has more ready runs; more than 10,000 are not counted: use --max-age.",
 )
-@click.option("--no-worker", is_flag=True, help="Do not ask for a live worker.")
+@click.option("--no-worker", is_flag=True, help="Do not require a live worker.")
 @shared_options
 @pass_session
 def command(
     session: CommandSession, /, *, max_age: timedelta | None, max_depth: int | None, no_worker: bool
 ) -> None:
-    """Say whether the store answers, a worker is live, and work gets done.
+    """Check that the store answers, a worker is live, and runs make progress.
 
-    A live worker that runs nothing while a run that it serves has been ready for a minute makes no
-    progress. It is watched for 7 seconds, and then named.
-
-    Ends with status 0 if so, 1 if not, and 75 if the database is away.
+    A live worker makes no progress if it is idle while a run that it serves has been ready for a
+    minute. The command watches such a worker for 7 seconds before it reports the worker. Ends with
+    status 0 if all is well, 1 if not, and 75 if the database is unavailable.
     """
     store = app_of(session).store
     problems = health_problems(

@@ -26,17 +26,17 @@ _COLUMNS = (
 @click.group("locks", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """List the locks that are held."""
+    """List held locks."""
 
 
 @command.command("list")
 @shared_options
 @pass_session
 def list_locks(session: CommandSession) -> None:
-    """List the locks that somebody holds, by name.
+    """List the held locks by name.
 
-    A lock is renewed while it is held: the time that is left is how long it outlives a holder that
-    vanishes now.
+    A worker renews a lock while it is held. TIME LEFT is how long the lock remains if its holder
+    dies now.
     """
     store = app_of(session).store
     locks = list(_held(store))
@@ -46,7 +46,7 @@ def list_locks(session: CommandSession) -> None:
         for lock in locks:
             print_line(lock.name)
     elif not locks:
-        print_note(f"Nobody holds a lock in {store.shown_url}.")
+        print_note(f"No lock is held in {store.shown_url}.")
     else:
         print_table(_COLUMNS, [_row(lock) for lock in locks])
 

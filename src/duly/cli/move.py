@@ -1,4 +1,4 @@
-"""`duly move`: from an SQLite file to PostgreSQL, with ids, keys, schedules and history."""
+"""`duly move`: copies an SQLite file to PostgreSQL, with ids, keys, schedules and history."""
 
 from contextlib import closing
 from importlib import import_module
@@ -28,9 +28,9 @@ from duly.store.store_factory import open_store
 def command(session: CommandSession, /, *, source: str, target: str, yes: bool) -> None:
     """Copy everything from FROM (sqlite:///…) into TO (postgresql://…), which must be empty.
 
-    All workers must have stopped. Nobody can write to the file meanwhile, and all of it or nothing
-    arrives. From then on the file accepts nothing new. Then both sides are audited; the status is 1
-    if something is wrong with one of them.
+    All workers must have stopped. The copy locks the file against writes, and copies everything or
+    nothing. Afterwards the file accepts nothing new. Then both sides are audited; the status is 1
+    if the audit found a problem.
     """
     _check(source, target)
     if not yes:
@@ -49,8 +49,8 @@ def command(session: CommandSession, /, *, source: str, target: str, yes: bool) 
             runs = sum(counts[f"duly_{name}"] for name in ("runs", "waiting", "history"))
             print_line(f"Copied {amount(runs, 'run')} to {masked(target)}.")
             print_line(
-                "Now name that in the application (DULY_URL) and start its workers; the file "
-                "accepts nothing any more."
+                "Now set this address in the application (DULY_URL) and start its workers; the "
+                "file accepts nothing any more."
             )
     if is_wrong:
         raise click.exceptions.Exit(FAILURE)
@@ -58,14 +58,14 @@ def command(session: CommandSession, /, *, source: str, target: str, yes: bool) 
 
 def _check(source: str, target: str) -> None:
     if package_of(source) != "duly.store.sqlite" or package_of(target) != "duly.store.postgres":
-        raise click.UsageError("a store is moved from sqlite:///… to postgresql://…")
+        raise click.UsageError("a store can only be moved from sqlite:///… to postgresql://…")
     missing = missing_file(source)
     if missing is not None:
         raise StoreRefused(f"there is no database at {missing}")
 
 
 def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
-    # Each knows its own driver, and PostgreSQL's is an extra.
+    # Each module imports its own driver, and PostgreSQL's is an extra.
     reading: Any = import_module("duly.store.sqlite.transfer").reading
     with (
         closing(open_store(source)) as old,
@@ -75,7 +75,7 @@ def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
         write: Any = import_module("duly.store.postgres.transfer").write
         with bar(session, "Copying", total=everything.row_count()) as show:
             counts: dict[str, int] = write(new.url, everything, show)
-        # Everything has arrived there. What the file accepted from now on would be lost.
+        # Everything has been copied. Writes to the file from now on would be lost.
         everything.close_for_good(masked(target))
     if session.verbose and not session.as_json:
         for table, count in counts.items():

@@ -1,4 +1,4 @@
-"""What options and arguments may look like: durations, instants, tags, JSON."""
+"""Parses the values of options and arguments: durations, instants, tags, JSON."""
 
 import json
 import re
@@ -15,23 +15,23 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 
 
 class TimeSource(Protocol):
-    """What knows the time: a store, or this host where there is none."""
+    """A source of the current time: a store, or else this host."""
 
     def now(self) -> int: ...
 
 
 class JsonArguments(NamedTuple):
-    """The arguments of a call, as JSON has them."""
+    """The arguments of a call as parsed JSON."""
 
     args: list[Any]
     kwargs: dict[str, Any]
 
 
 def duration(text: str) -> timedelta:
-    """Read `90`, `90s`, `15m`, `24h`, `7d`, `2w`; a number alone counts seconds."""
+    """Parse `90`, `90s`, `15m`, `24h`, `7d`, `2w`. A plain number means seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        message = f"{text!r} is no duration; write 90s, 15m, 24h or 7d"
+        message = f"{text!r} is not a duration; write 90s, 15m, 24h or 7d"
         raise click.BadParameter(message)
     try:
         return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
@@ -40,11 +40,11 @@ def duration(text: str) -> timedelta:
 
 
 def instant(text: str, *, is_utc: bool = False) -> datetime:
-    """Read an ISO 8601 date and time with its zone, unless that is known."""
+    """Parse an ISO 8601 date and time. With `is_utc`, the zone is optional and defaults to UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        message = f"{text!r} is no ISO 8601 time, such as 2030-01-31T08:00Z"
+        message = f"{text!r} is not an ISO 8601 time, such as 2030-01-31T08:00Z"
         raise click.BadParameter(message) from None
     if found.utcoffset() is None and not is_utc:
         message = f"{text!r} has no time zone; write {found.isoformat()}Z for UTC"
@@ -53,18 +53,18 @@ def instant(text: str, *, is_utc: bool = False) -> datetime:
 
 
 def utc_instant(text: str) -> datetime:
-    """Read an ISO 8601 date, or date and time; in UTC, if it names no zone."""
+    """Parse an ISO 8601 date, or date and time. Without a zone, it is in UTC."""
     return instant(text, is_utc=True)
 
 
 def since(text: str) -> datetime | timedelta:
-    """Read an instant, or how long ago."""
+    """Parse an instant or a duration before now."""
     is_length = text[-1:] in _UNITS and _DURATION.fullmatch(text) is not None
     return duration(text) if is_length else instant(text)
 
 
 def tag(text: str) -> tuple[str, str]:
-    """Read `name=value`."""
+    """Parse `name=value`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         message = f"{text!r} is not of the form name=value"
@@ -73,7 +73,7 @@ def tag(text: str) -> tuple[str, str]:
 
 
 def json_arguments(text: str) -> JsonArguments:
-    """Read a JSON object (named arguments) or array (positional ones); `-` reads it from stdin."""
+    """Parse a JSON object (named arguments) or array (positional ones). `-` reads from stdin."""
     try:
         found = json.loads(sys.stdin.read() if text == "-" else text)
     except (ValueError, RecursionError) as error:
@@ -84,12 +84,12 @@ def json_arguments(text: str) -> JsonArguments:
             return JsonArguments([], found)
         case list():
             return JsonArguments(found, {})
-    message = 'arguments are a JSON object {"name": …} or an array […]'
+    message = 'arguments must be a JSON object {"name": …} or an array […]'
     raise click.BadParameter(message)
 
 
 def instant_since(clock: TimeSource, given: datetime | timedelta | None) -> datetime | None:
-    """Return the instant that `--since` names; "1h" counts back on the clock of the store."""
+    """Return the instant for `--since`. A duration counts back on the clock of the store."""
     if not isinstance(given, timedelta):
         return given
     now = moment(clock.now())

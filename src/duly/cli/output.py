@@ -1,4 +1,4 @@
-"""What commands print: lines for people, escaped, and JSON for programs."""
+"""Prints escaped lines for users, and JSON for programs."""
 
 import json
 from contextlib import suppress
@@ -10,21 +10,21 @@ from duly.core.escape import clean, clean_lines
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Write one document; escaping all but ASCII makes it harmless to terminals too."""
+    """Print one JSON document. ASCII escapes make it harmless to terminals too."""
     click.echo(json.dumps(document, indent=2))
 
 
 def print_line(text: str) -> None:
-    """Write one line of text from anywhere."""
+    """Print one line of untrusted text."""
     click.echo(clean(text))
 
 
 def print_block(text: str, *, indent: str = "") -> None:
-    """Write several lines of text from anywhere."""
+    """Print several lines of untrusted text."""
     click.echo("\n".join(indent + line for line in clean_lines(text.rstrip()).split("\n")))
 
 
 def print_note(text: str) -> None:
-    """Write to stderr what is not part of the answer; a disk that is full there ends nothing."""
+    """Print a note to stderr. A full disk there does not stop the command."""
     with suppress(OSError):
         click.echo(clean(text), err=True)

@@ -1,4 +1,4 @@
-"""Bars for work that takes a while, where somebody watches."""
+"""Progress bars for long work, shown only on a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,17 +17,17 @@ from duly.cli.tables import stderr_console
 from duly.core.escape import clean
 
 Show = Callable[[int], None]
-"""Is told how many are done."""
+"""Receives the number of finished items."""
 
 
 def is_interactive(session: CommandSession) -> bool:
-    """Say whether somebody would see a bar."""
+    """Return whether a progress bar would be visible."""
     return not session.as_json and not session.quiet and stderr_console() is not None
 
 
 @contextmanager
 def bar(session: CommandSession, what: str, *, total: int | None = None) -> Iterator[Show]:
-    """Draw a bar during a block, which grows as it is told, or only moves if no total is known."""
+    """Show a bar during a block. Without a total it only shows activity."""
     console = stderr_console() if is_interactive(session) else None
     if console is None:
         yield lambda _: None
@@ -37,7 +37,7 @@ def bar(session: CommandSession, what: str, *, total: int | None = None) -> Iter
         columns.append(MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task(clean(what), total=total)
-        # More may come to it meanwhile than there were at first.
+        # More items may be added than the total at the start.
         yield lambda done: progress.update(
             task, completed=done, total=None if total is None else max(total, done)
         )

@@ -1,34 +1,34 @@
-"""Asking before something is done that cannot be undone."""
+"""Asks for confirmation before actions that cannot be undone."""
 
 import click
 
 from duly.cli.failures import NotConfirmed
 from duly.cli.session import CommandSession
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirm_by_name(session: CommandSession, warning: str, word: str) -> None:
-    """Go on only if somebody types a word: nobody does so without having read it."""
+    """Continue only if the user types a word, so that the warning has been read."""
     if session.as_json:
-        message = "who asks for JSON cannot be asked back; add --yes"
+        message = "--json cannot ask for confirmation; add --yes"
         raise click.UsageError(message)
     try:
         typed = click.prompt(
-            f"{warning} Type {word} to go on", default="", show_default=False, err=True
+            f"{warning} Type {word} to continue", default="", show_default=False, err=True
         )
     except click.Abort:
         click.echo(err=True)
         typed = ""
     if typed != word:
-        message = f"nothing was done; type {word}, or add --yes to go on without being asked"
+        message = f"nothing was done; type {word}, or add --yes to continue without confirmation"
         raise NotConfirmed(message)
 
 
 def confirm(session: CommandSession, question: str) -> None:
-    """Go on only if somebody says yes."""
+    """Continue only if the user says yes."""
     if session.as_json:
-        message = "who asks for JSON cannot be asked back; add --yes"
+        message = "--json cannot ask for confirmation; add --yes"
         raise click.UsageError(message)
     try:
         confirmed = click.confirm(question, err=True)
@@ -36,5 +36,5 @@ def confirm(session: CommandSession, question: str) -> None:
         click.echo(err=True)
         confirmed = False
     if not confirmed:
-        message = "nothing was done; say yes, or add --yes to go on without being asked"
+        message = "nothing was done; answer yes, or add --yes to continue without confirmation"
         raise NotConfirmed(message)

@@ -33,13 +33,13 @@ _COLUMNS = (
     Column("MAX", whole=True, right=True),
 )
 
-_reason = click.option("--reason", default="", help="Kept with the act.")
+_reason = click.option("--reason", default="", help="Reason, recorded in the audit log.")
 
 
 @click.group("queues", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """List queues, pause, resume, limit and drain them."""
+    """List, pause, resume, limit and drain queues."""
 
 
 @command.command("list")
@@ -78,7 +78,7 @@ def list_queues(session: CommandSession) -> None:
 @shared_options
 @pass_session
 def pause_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
-    """Let nothing of a queue start until it is resumed; what runs goes on."""
+    """Pause a queue: its runs do not start until it is resumed; running runs continue."""
     app = app_of(session, creates=True)
     unused = _unused(app, name)
     app.queues.pause(name, reason=reason)
@@ -93,7 +93,7 @@ def pause_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
 @shared_options
 @pass_session
 def resume_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
-    """Let a queue go on."""
+    """Resume a queue."""
     app_of(session, creates=True).queues.resume(name, reason=reason)
     _print_state(session, name, paused=False)
 
@@ -108,12 +108,12 @@ def resume_queue(session: CommandSession, /, *, name: str, reason: str) -> None:
 def limit_queue(
     session: CommandSession, /, *, name: str, limit: str | None, max_size: str | None, reason: str
 ) -> None:
-    """Let at most LIMIT runs of a queue be running at once, over all workers; none lifts that.
+    """Limit how many runs of a queue run at once, over all workers; LIMIT "none" removes the limit.
 
-    --max-size is how many may wait, approximately; who enqueues more is refused (QueueFull).
+    --max-size is how many runs may wait, approximately; further enqueue calls raise QueueFull.
     """
     if limit is None and max_size is None:
-        raise click.UsageError("say how many may be running at once, or --max-size")
+        raise click.UsageError("pass how many runs may run at once, or --max-size")
     chosen: dict[str, Any] = {
         what: None if text == "none" else _whole(text)
         for what, text in (("limit", limit), ("max_size", max_size))
@@ -129,26 +129,27 @@ def limit_queue(
         if "limit" in shown:
             print_line(f"Queue {name} runs {shown['limit']} at once.")
         if "max_size" in shown:
-            print_line(f"In queue {name} {shown['max_size']} may wait.")
+            print_line(f"In queue {name} {shown['max_size']} runs may wait.")
         if unused:
             print_note(unused)
 
 
 def _whole(text: str) -> int:
     if not text.isdigit():
-        raise click.BadParameter(f"{text!r} is no whole number, and not none")
+        raise click.BadParameter(f"{text!r} is neither a whole number nor none")
     return int(text)
 
 
 @command.command("drain")
 @click.argument("name")
-@click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
+@click.option("--timeout", type=duration, help="Wait at most this long: 90s, 15m.")
 @shared_options
 @pass_session
 def drain_queue(session: CommandSession, /, *, name: str, timeout: timedelta | None) -> None:
-    """Wait until nothing of a queue is ready or running; ends with status 4 if that takes too long.
+    """Wait until no run of a queue is ready or running; ends with status 4 after the timeout.
 
-    What is due later, or parked, is not waited for.
+    Runs that are due later, or that wait because their queue is paused or no worker knows their
+    task, are not waited for.
     """
     app = app_of(session)
     unused = _unused(app, name)
@@ -164,7 +165,7 @@ def drain_queue(session: CommandSession, /, *, name: str, timeout: timedelta | N
     if session.as_json:
         print_json({"name": name, "drained": True, "known": not unused})
     elif not session.quiet:
-        print_line(f"Nothing of queue {name} is ready or running.")
+        print_line(f"No run of queue {name} is ready or running.")
         if unused:
             print_note(unused)
 
@@ -174,7 +175,7 @@ def _left(app: Duly, name: str) -> int:
 
 
 def _unused(app: Duly, name: str) -> str:
-    """Say that nobody has used a queue so far, which may be a slip of the pen; or nothing."""
+    """Return a note that a queue has never been used, since its name may be mistyped, or ""."""
     known = {queue.name for queue in app.queues.list()}
     known |= {definition.queue for definition in app.registry.definitions()}
     for worker in app.workers.list():

@@ -1,4 +1,4 @@
-"""`duly restore`: after a backup was put back, park what may have run since."""
+"""`duly restore`: after a backup was restored, parks runs that may have run since."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,10 @@ BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
 @click.option(
     "--nothing-ran",
     is_flag=True,
-    help="All workers had stopped before the copy was made, and none has run since: park nothing.",
+    help=(
+        "All workers had stopped before the backup was made and none has run since: interrupt "
+        "nothing."
+    ),
 )
 @yes_option
 @shared_options
@@ -33,19 +36,19 @@ BEFORE_EVERYTHING = datetime.fromtimestamp(0, UTC)
 def command(
     session: CommandSession, /, *, made: datetime | timedelta | None, nothing_ran: bool, yes: bool
 ) -> None:
-    """Park what was live in a backup and may have run since, instead of running it again.
+    """Interrupt the live runs of a restored backup that may have run since.
 
-    Do it after the backup was put back and before workers start. Such runs end as interrupted, and
-    wait with the dead letters for a person to retry or discard them; schedules that came due are
-    paused.
+    Otherwise workers would run them again. Run this command after you restore the backup and before
+    workers start. The runs end as interrupted, and wait with the dead letters for an operator to
+    retry or discard them; schedules that came due are paused.
     """
     if (made is None) != nothing_ran:
-        raise click.UsageError("give one of --since and --nothing-ran")
+        raise click.UsageError("pass either --since or --nothing-ran")
     app = app_of(session)
     made_at = instant_since(app.store, made) or BEFORE_EVERYTHING
     if not yes and not nothing_ran:
         when, where = made_at.strftime("%F %T %Z"), app.store.shown_url
-        confirm(session, f"End as interrupted what was live in {where} at {when}?")
+        confirm(session, f"Interrupt the runs that were live in {where} at {when}?")
     aside = end_restored_runs(app, made_at)
     if session.as_json:
         print_json(aside._asdict())
@@ -55,11 +58,13 @@ def command(
         paused = amount(aside.schedules, "schedule")
         print_line(f"{amount(aside.runs, 'run')} interrupted, {paused} paused.")
         if aside.runs:
-            print_line("Look at each: duly dead list, then duly dead retry or discard.")
+            print_line("Check each run: duly dead list, then duly dead retry or discard.")
         if aside.schedules:
-            print_line("Resume each when its instants are looked at: duly schedules resume NAME.")
+            print_line(
+                "Resume each schedule after you check its instants: duly schedules resume NAME."
+            )
         if aside.newer:
             print_line(
-                f"{aside.newer:,} runs were made after that and are left alone. If they were in "
-                f"the backup, it was made later: do this again with that --since."
+                f"{aside.newer:,} runs were created after that and are unchanged. If they were in "
+                "the backup, it was made later: run this command again with that --since."
             )

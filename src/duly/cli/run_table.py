@@ -28,7 +28,7 @@ _COLUMNS = (
 def print_runs(
     app: Duly, session: CommandSession, page: Page, view: ArgumentView, *, none: str
 ) -> None:
-    """Write a page of runs in the form the session asks for."""
+    """Print a page of runs in the output format of the session."""
     if session.as_json:
         runs = [run_document(run.record, view) for run in page]
         print_json({"runs": runs, "cursor": page.cursor})
@@ -45,12 +45,12 @@ def print_runs(
 
 
 def print_run_table(runs: Sequence[RunRecord], view: ArgumentView, now: int) -> None:
-    """Write runs for people."""
+    """Print runs as a table."""
     print_table(_COLUMNS, [_row(run, view, now) for run in runs])
 
 
 def print_cursor(cursor: str | None) -> None:
-    """Say how to go on behind a page."""
+    """Print how to get the next page."""
     if cursor is not None:
         print_note(f"There may be more: --cursor {cursor}")
 
@@ -69,11 +69,11 @@ def _row(run: RunRecord, view: ArgumentView, now: int) -> tuple[str, ...]:
 
 
 def run_note(run: RunRecord, now: int) -> str:
-    """Say in a few words what the state alone does not."""
+    """Return a short note with details that the state does not show."""
     if run.state in FINAL:
         return ": ".join(filter(None, (run.cause, (run.error or "").partition("\n")[0])))
     if run.cancel_requested:
-        return "asked to stop"
+        return "cancellation requested"
     if run.parked == "paused":
         return "its queue is paused"
     if run.parked is not None:
@@ -84,6 +84,6 @@ def run_note(run: RunRecord, now: int) -> str:
 
 
 def progress_of(run: RunRecord) -> str:
-    """Return how far a run has come, as far as it said so."""
+    """Return the progress that a run has reported."""
     share = None if run.progress is None else f"{run.progress:.0%}"
     return " ".join(filter(None, (share, run.progress_text)))

@@ -1,5 +1,8 @@
 """One run in full, the same for `runs show` and `dead show`."""
 
+import json
+from typing import Any
+
 import click
 
 from duly.app import Duly
@@ -9,18 +12,20 @@ from duly.cli.output import print_block, print_json, print_line
 from duly.cli.run_table import progress_of, run_note
 from duly.cli.session import CommandSession
 from duly.cli.tables import print_fields, print_heading
-from duly.core.instants import iso, shown_instant
+from duly.core.display import display_action
+from duly.core.instants import seconds_text, shown_instant, utc_text
 from duly.core.record import AttemptRecord, AuditEntry, LogLine, RunRecord, StepRecord
 from duly.core.states import State
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
+from duly.run import Run
 
 show_args = click.option(
-    "--show-args", is_flag=True, help="Show arguments even where secret ones cannot be told."
+    "--show-args", is_flag=True, help="Show arguments even if duly cannot tell which are secret."
 )
 
 
 def print_run(app: Duly, session: CommandSession, run_id: str, *, show_args: bool) -> None:
-    """Write a run: its record, attempts, steps, logs, and what operators did to it."""
+    """Print a run with its record, attempts, steps, logs and audit entries."""
     run = app.runs.get(run_id)
     view = ArgumentView(app, session, show=show_args)
     attempts = run.attempts()
@@ -39,20 +44,26 @@ def print_run(app: Duly, session: CommandSession, run_id: str, *, show_args: boo
         )
         return
     now = app.store.now()
-    print_fields(_fields(run.record, view, now))
+    print_fields(_fields(run.record, view, now, why=_why_text(run)))
     for attempt in attempts:
         _print_attempt(attempt)
-    _print_steps(steps)
+    _print_steps(run.record, steps, view)
     _print_logs(logs)
     _print_audit_entries(acts)
 
 
-def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str]]:
+def _why_text(run: Run[Any]) -> str:
+    """Return what a queued run waits for; empty for others."""
+    return str(run.why()) if run.record.state == State.QUEUED else ""
+
+
+def _fields(run: RunRecord, view: ArgumentView, now: int, *, why: str) -> list[tuple[str, str]]:
     return [
         ("run", run.id),
         ("task", run.task),
         ("state", run.state),
         ("note", run_note(run, now)),
+        ("why", why),
         ("queue", run.queue),
         ("priority", str(run.priority)),
         ("key", run.key or ""),
@@ -74,7 +85,7 @@ def _fields(run: RunRecord, view: ArgumentView, now: int) -> list[tuple[str, str
 
 
 def _attempt_text(run: RunRecord) -> str:
-    """Say which attempt it is at and why it is not the first."""
+    """Return the number of the attempt, with the reasons for earlier ones."""
     why = []
     if run.retries_used:
         why.append(f"retries used: {run.retries_used}")
@@ -84,13 +95,13 @@ def _attempt_text(run: RunRecord) -> str:
 
 
 _UNTIMED = frozenset({"lost", "stopped", "handed_back"})
-"""Outcomes that another process recorded, which does not know when the body ended."""
+"""Outcomes that another process recorded, which does not know when the task ended."""
 
 
 def _print_attempt(attempt: AttemptRecord) -> None:
     took = ""
     if attempt.started_at is not None and attempt.outcome not in _UNTIMED:
-        took = f" after {(attempt.finished_at - attempt.started_at) / 1e6:.3f} s"
+        took = f" after {seconds_text(attempt.finished_at - attempt.started_at)}"
     again = f", generation {attempt.generation}" if attempt.generation > 1 else ""
     print_heading(f"attempt {attempt.attempt}{again}: {attempt.outcome}{took}")
     if attempt.traceback:
@@ -99,24 +110,45 @@ def _print_attempt(attempt: AttemptRecord) -> None:
         print_block(attempt.error, indent="  ")
 
 
-def _print_steps(steps: list[StepRecord]) -> None:
+def _print_steps(run: RunRecord, steps: list[StepRecord], view: ArgumentView) -> None:
     if steps:
         print_heading("steps")
     for step in steps:
         state = "done" if step.done else "begun" if step.kind == "step" else "waits"
-        print_line(f"  {iso(step.began_at)} {state:5} {step.kind:6} {step.name}")
+        more = _step_end(run, step, view) if step.done else _awaited_text(step)
+        began = utc_text(step.began_at)
+        print_line(f"  {began} {state:5} {step.kind:6} {step.name}{more}")
+
+
+def _step_end(run: RunRecord, step: StepRecord, view: ArgumentView) -> str:
+    """Return how long a step took, and what it returned."""
+    took = "" if step.ended_at is None else f" in {seconds_text(step.ended_at - step.began_at)}"
+    result = view.step_result_text(run, step)
+    return f"{took}: {result}" if result else took
+
+
+def _awaited_text(step: StepRecord) -> str:
+    """Return what a step waits for, and until when."""
+    until = "" if step.wake_at is None else f" until {utc_text(step.wake_at)}"
+    match step.kind:
+        case "wait":
+            return f" for event {step.awaited or step.name!r}{until}"
+        case "gather":
+            return f" for runs {', '.join(json.loads(step.awaited or '[]'))}{until}"
+        case _:
+            return until
 
 
 def _print_logs(logs: list[LogLine]) -> None:
     if logs:
         print_heading("logs")
     for line in logs:
-        print_line(f"  {iso(line.at)} {line.level:7} {line.message}")
+        print_line(f"  {utc_text(line.at)} {line.level:7} {line.message}")
 
 
 def _print_audit_entries(acts: list[AuditEntry]) -> None:
     if acts:
-        print_heading("acts")
+        print_heading("operator actions")
     for act in acts:
         why = f": {act.reason}" if act.reason else ""
-        print_line(f"  {iso(act.at)} {act.actor} {act.act}{why}")
+        print_line(f"  {utc_text(act.at)} {act.actor} {display_action(act.act)}{why}")

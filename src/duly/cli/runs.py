@@ -29,7 +29,7 @@ from duly.run import Run
 @click.group("runs", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """List and follow runs, look at them, wait for, cancel and retry them."""
+    """List, follow, show, wait for, cancel and retry runs."""
 
 
 @command.command("list")
@@ -63,9 +63,9 @@ def list_runs(
     type=click.IntRange(0, PAGE),
     default=10,
     show_default=True,
-    help="Begin so far back.",
+    help="Start this far back.",
 )
-@click.option("--for", "length", type=duration, help="End after so long: 90s, 15m.")
+@click.option("--for", "length", type=duration, help="End after this long: 90s, 15m.")
 @show_args
 @shared_options
 @pass_session
@@ -78,9 +78,9 @@ def tail_runs(
     show_args: bool,
     **filters: Any,  # noqa: ANN401 - those of Filters
 ) -> None:
-    """Follow runs: a line for each of the newest, and one whenever one of them changes.
+    """Follow runs: print the newest runs, then a line for each change.
 
-    Goes on until Ctrl-C. With --json each line is a document of its own.
+    Continues until Ctrl-C. With --json each line is a separate document.
     """
     app = app_of(session)
     which = Filters(**filters).resolve(app.store)
@@ -96,22 +96,22 @@ def tail_runs(
 @shared_options
 @pass_session
 def show_run(session: CommandSession, /, *, run_id: str, show_args: bool) -> None:
-    """Show one run: its record, attempts, steps, logs, and what operators did to it."""
+    """Show one run: its record, attempts, steps, logs and operator actions."""
     print_run(app_of(session), session, run_id, show_args=show_args)
 
 
 @command.command("wait")
 @click.argument("run_id", metavar="ID")
-@click.option("--timeout", type=duration, help="Wait at most so long: 90s, 15m.")
+@click.option("--timeout", type=duration, help="Wait at most this long: 90s, 15m.")
 @show_args
 @shared_options
 @pass_session
 def wait_for_run(
     session: CommandSession, /, *, run_id: str, timeout: timedelta | None, show_args: bool
 ) -> None:
-    """Wait for the end of a run and print what it returned.
+    """Wait for the end of a run and print its result.
 
-    Ends with status 1 if the run did not succeed, and with 4 if it has not ended in time.
+    Ends with status 1 if the run did not succeed, and with 4 after the timeout.
     """
     app = app_of(session)
     run = app.runs.get(run_id)
@@ -127,13 +127,13 @@ def wait_for_run(
 
 @command.command("cancel")
 @click.argument("run_id", metavar="ID")
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option("--reason", default="", help="Reason, recorded with the run.")
 @shared_options
 @pass_session
 def cancel_run(session: CommandSession, /, *, run_id: str, reason: str) -> None:
-    """Cancel a run that waits; ask one that runs to stop.
+    """Cancel a waiting run, or request cancellation of a running one.
 
-    Ends with status 1 if the run had ended otherwise before.
+    Ends with status 1 if the run had already ended in another state.
     """
     app = app_of(session)
     answer = app.runs.cancel(run_id, reason=reason)
@@ -141,7 +141,7 @@ def cancel_run(session: CommandSession, /, *, run_id: str, reason: str) -> None:
     if session.as_json:
         print_json({"id": run_id, "answer": answer})
     elif too_late:
-        print_note(f"Run {run_id} had ended before: {answer}.")
+        print_note(f"Run {run_id} had already ended: {answer}.")
     elif not session.quiet:
         wording = "was asked to stop" if answer == "requested" else "is cancelled"
         print_line(f"Run {run_id} {wording}.")
@@ -151,14 +151,14 @@ def cancel_run(session: CommandSession, /, *, run_id: str, reason: str) -> None:
 
 @command.command("retry")
 @click.argument("run_id", metavar="ID")
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option("--reason", default="", help="Reason, recorded with the run.")
 @click.option(
     "--args", "arguments", type=json_arguments, metavar="JSON", help="Other arguments, as JSON."
 )
+@click.option("--fresh-effects", is_flag=True, help="Give the effects of the run new keys.")
 @click.option(
-    "--fresh-effects", is_flag=True, help="Give its effects other keys than those of before."
+    "--from-step", metavar="NAME", help="Keep the results of earlier steps and run the rest."
 )
-@click.option("--from-step", metavar="NAME", help="Keep what came before this step; do the rest.")
 @shared_options
 @pass_session
 def retry_run(
@@ -171,7 +171,7 @@ def retry_run(
     fresh_effects: bool,
     from_step: str | None,
 ) -> None:
-    """Queue a run again that has ended: same id, next generation."""
+    """Retry a run that has ended: same id, next generation."""
     app = app_of(session)
     edited = None if arguments is None else _edited(app, session, run_id, arguments)
     run = app.runs.retry(
@@ -186,10 +186,10 @@ def retry_run(
 
 @command.command("resolve")
 @click.argument("run_id", metavar="ID")
-@click.option("--done/--rerun", "done", default=None, help="It had its effect, or had not.")
-@click.option("--result", metavar="JSON", help="What the step came to; only with --done.")
-@click.option("--step", metavar="NAME", help="Which one, where several ran at once.")
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option("--done/--rerun", "done", default=None, help="The step had its effect, or had not.")
+@click.option("--result", metavar="JSON", help="Result of the step; only with --done.")
+@click.option("--step", metavar="NAME", help="The step, if several were running at once.")
+@click.option("--reason", default="", help="Reason, recorded with the run.")
 @shared_options
 @pass_session
 def resolve_run(
@@ -202,11 +202,13 @@ def resolve_run(
     step: str | None,
     reason: str,
 ) -> None:
-    """Say what became of the step that a run was interrupted in, and let the run go on."""
+    """Record whether the interrupted step of a run had its effect, and let the run continue."""
     if done is None:
-        raise click.UsageError("say which: --done (it had its effect) or --rerun (it had not)")
+        raise click.UsageError("pass --done (the step had its effect) or --rerun (it had not)")
     if result is not None and not done:
-        raise click.UsageError("--result goes with --done: a step that runs again says its own")
+        raise click.UsageError(
+            "--result needs --done: a step that runs again returns its own result"
+        )
     try:
         value = None if result is None else json.loads(result)
     except ValueError as error:
@@ -217,7 +219,7 @@ def resolve_run(
 
 
 def _print_queued_again(app: Duly, session: CommandSession, run: Run[Any]) -> None:
-    """Say that a run goes on, or that it does not yet: further steps may have to be resolved."""
+    """Print that a run is queued again, or that further steps must be resolved first."""
     if session.as_json:
         view = ArgumentView(app, session, show=False)
         print_json({"run": run_document(run.record, view)})

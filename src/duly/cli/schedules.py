@@ -38,23 +38,23 @@ _FIRING_COLUMNS = (
 _UPCOMING = 5
 _RECENT = 10
 
-_reason = click.option("--reason", default="", help="Kept with the act.")
+_reason = click.option("--reason", default="", help="Reason, recorded in the audit log.")
 _name = click.argument("name")
-_DATE = "2030-01-31, or 2030-01-31T08:00, in UTC if it says no zone"
+_DATE = "2030-01-31, or 2030-01-31T08:00, in UTC unless it has a zone"
 
 
 @click.group("schedules", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """List schedules, see when they fire and what became of it, pause and run them."""
+    """List, show, pause and run schedules."""
 
 
 @command.command("list")
-@click.option("--removed", is_flag=True, help="Removed ones too.")
+@click.option("--removed", is_flag=True, help="Include removed schedules.")
 @shared_options
 @pass_session
 def list_schedules(session: CommandSession, /, *, removed: bool) -> None:
-    """List the schedules by name."""
+    """List schedules by name."""
     app = app_of(session)
     schedules = app.schedules.list(removed=removed)
     if session.as_json:
@@ -65,8 +65,8 @@ def list_schedules(session: CommandSession, /, *, removed: bool) -> None:
             print_line(schedule.name)
     elif not schedules:
         print_note(
-            f"There is no schedule in {app.store.shown_url}; those that code defines appear when "
-            f"a worker has started."
+            f"There is no schedule in {app.store.shown_url}; schedules in code appear after a "
+            "worker has started."
         )
     else:
         now = app.store.now()
@@ -79,7 +79,7 @@ def list_schedules(session: CommandSession, /, *, removed: bool) -> None:
 @shared_options
 @pass_session
 def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> None:
-    """Show a schedule: what it fires, when, and what became of its last instants."""
+    """Show a schedule: its task, when it fires, and its last firings."""
     app = app_of(session)
     view = ArgumentView(app, session, show=show_args)
     schedule = app.schedules.get(name)
@@ -94,7 +94,7 @@ def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> 
             }
         )
         return
-    unknown = "" if schedule.is_registered else "no live worker knows it, so its runs wait"
+    unknown = "" if schedule.is_registered else "no live worker knows its task, so its runs wait"
     print_fields(
         [
             ("schedule", schedule.name),
@@ -114,7 +114,7 @@ def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> 
         ]
     )
     if upcoming:
-        print_heading("Next, if it is resumed by then" if schedule.state == "paused" else "Next")
+        print_heading("Next, if resumed by then" if schedule.state == "paused" else "Next")
         _print_upcoming(upcoming)
     if recent:
         print_heading("Last")
@@ -127,17 +127,17 @@ def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> 
 @shared_options
 @pass_session
 def next_instants(session: CommandSession, /, *, name: str, count: int) -> None:
-    """Say when a schedule comes due next, in UTC and in its own time zone."""
+    """Show when a schedule is due next, in UTC and in its own time zone."""
     app = app_of(session)
     upcoming = app.schedules.next(name, count)
     if session.as_json:
         print_json({"next": [_instant(at) for at in upcoming]})
     elif not upcoming:
-        print_note("It comes due no more.")
+        print_note("The schedule will not fire again.")
     else:
         _print_upcoming(upcoming)
         if app.schedules.get(name).state == "paused" and not session.quiet:
-            print_note("It is paused: what comes due before it is resumed is skipped.")
+            print_note("The schedule is paused: instants before it is resumed are skipped.")
 
 
 @command.command("firings")
@@ -146,7 +146,7 @@ def next_instants(session: CommandSession, /, *, name: str, count: int) -> None:
 @shared_options
 @pass_session
 def list_firings(session: CommandSession, /, *, name: str, limit: int) -> None:
-    """List what became of a schedule's due instants, newest first."""
+    """List the firings of a schedule, newest first."""
     app = app_of(session)
     app.schedules.get(name)
     firings = app.schedules.firings(name, limit=limit)
@@ -156,13 +156,13 @@ def list_firings(session: CommandSession, /, *, name: str, limit: int) -> None:
         for firing in firings:
             print_line(_instant(firing.instant))
     elif not firings:
-        print_note("It has not come due yet.")
+        print_note("The schedule has not come due yet.")
     else:
         print_table(_FIRING_COLUMNS, [_firing_row(firing) for firing in firings])
 
 
 def _add_action_command(act: Callable[..., None], state: str, text: str) -> None:
-    """Add the command that does one act to a schedule, and says in which state it is then."""
+    """Add a command that performs one action on a schedule and prints the resulting state."""
 
     @command.command(act.__name__, help=text)
     @_name
@@ -180,13 +180,13 @@ def _add_action_command(act: Callable[..., None], state: str, text: str) -> None
 _add_action_command(
     Schedules.pause,
     "paused",
-    "Skip what comes due until the schedule is resumed; deploys do not end a pause.",
+    "Skip due instants until the schedule is resumed; deploys do not end a pause.",
 )
 _add_action_command(Schedules.resume, "active", "Let a schedule fire again.")
 _add_action_command(
     Schedules.remove,
     "removed",
-    "Let a schedule fire no more; what became of its instants stays on record.",
+    "End a schedule; its firings stay on record.",
 )
 
 
@@ -196,7 +196,7 @@ _add_action_command(
 @shared_options
 @pass_session
 def run_schedule(session: CommandSession, /, *, name: str, reason: str) -> None:
-    """Fire a schedule now, whatever its state, beside its due instants."""
+    """Fire a schedule now, in any state, in addition to its due instants."""
     run = app_of(session).schedules.run_now(name, reason=reason)
     if session.as_json:
         print_json({"run_id": run.id})
@@ -209,14 +209,14 @@ def run_schedule(session: CommandSession, /, *, name: str, reason: str) -> None:
 @click.option(
     "--from", "start", type=utc_instant, required=True, help=f"The first instant: {_DATE}."
 )
-@click.option("--to", "end", type=utc_instant, required=True, help="Behind the last one.")
+@click.option("--to", "end", type=utc_instant, required=True, help="The last instant, exclusive.")
 @_reason
 @shared_options
 @pass_session
 def backfill_schedule(
     session: CommandSession, /, *, name: str, start: datetime, end: datetime, reason: str
 ) -> None:
-    """Run the due instants of a span of time that have not run yet, skipped ones too."""
+    """Run the due instants of a period that have not run yet, including skipped ones."""
     app = app_of(session)
     runs = app.schedules.backfill(name, start, end, reason=reason)
     if session.as_json:
@@ -250,7 +250,7 @@ def _firing_row(firing: FiringView) -> tuple[str, ...]:
     instant = f"{firing.instant:%Y-%m-%d %H:%M:%S} UTC"
     if firing.instants > 1:
         instant += f" and {firing.instants - 1} more"
-    # A run that was pruned has ended, and nobody knows how any more.
+    # A pruned run has ended, but its final state is no longer known.
     state = firing.run_state or ("pruned" if firing.run_id else "")
     return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
 

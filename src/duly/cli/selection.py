@@ -1,4 +1,4 @@
-"""Which dead letters an act is about: by id, by filter, or all."""
+"""Selects the dead letters for an action: by id, by filter, or all."""
 
 import click
 
@@ -14,7 +14,7 @@ from duly.store.protocol import DeadLetterFilter
 
 
 class DeadLetterSelection:
-    """The dead letters an act is about: runs of `app`, by `run_ids` or by `which`, and letters."""
+    """The selected dead letters: runs of `app`, by `run_ids` or `which`, and those of engines."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class DeadLetterSelection:
             message = "name dead letters either by id or by filter"
             raise click.UsageError(message)
         if everything and not filters.is_empty:
-            message = "--all takes no filter"
+            message = "--all cannot be combined with a filter"
             raise click.UsageError(message)
         if not ids and not everything and filters.is_empty:
             message = "name dead letters by id or by a filter, or give --all"
@@ -42,7 +42,7 @@ class DeadLetterSelection:
         self._filters = filters
         self._is_retry = replay
         self._ids = list(dict.fromkeys(ids))
-        # With --engine, and for an application of Celery, no runs are meant.
+        # With --engine, and for a Celery application, no runs are selected.
         self.app = desk.app if filters.engine is None else None
         self.run_ids: list[str] | None = None
         self.which: Filter | None = None
@@ -58,7 +58,7 @@ class DeadLetterSelection:
             self.engine_letters.check_retry()
 
     def count(self) -> int:
-        """Return how many there are now."""
+        """Return how many dead letters are selected now."""
         letters = self.engine_letters.count(replay=self._is_retry)
         if self.app is None:
             return letters
@@ -68,16 +68,19 @@ class DeadLetterSelection:
         return letters + sum(state in DEAD for state in states.values())
 
     def print_skipped(self) -> None:
-        """Say which letters could not be part of it."""
+        """Print which engine dead letters cannot be part of the action."""
         if self._is_retry:
             self.engine_letters.print_skipped()
 
     def no_match(self) -> str:
-        """Say that there are none, and which task may have been meant."""
+        """Return the message that nothing matches, with suggestions for the task."""
         return self._source.no_match(self._filters.task)
 
     def _split_ids(self) -> tuple[list[str], list[DeadLetterRecord]]:
-        """Return the runs and the letters among the ids; refuse an unknown one."""
+        """Return the ids of runs, and the engine dead letters with the other ids.
+
+        Raise an error for an unknown id.
+        """
         app = self.app
         runs = {} if app is None else app.store.get_states(self._ids)
         letters = []

@@ -1,4 +1,4 @@
-"""What every command is told: which application, which store, how to answer."""
+"""The options of every command: the application, the store, and the output format."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class CommandSession:
-    """The shared options, wherever on the command line they were given."""
+    """The shared options, from any position on the command line."""
 
     app: str | None = None
     url: str | None = None
@@ -23,29 +23,29 @@ class CommandSession:
 
     @property
     def app_reference(self) -> str | None:
-        """The application as given, or as the settings name it."""
+        """The application as given, or from the settings."""
         return self.app or load_settings().app
 
 
 pass_session = click.make_pass_decorator(CommandSession, ensure=True)
 
 
-_STORE = "The store (DULY_URL); sqlite:///duly.db if nothing says."
+_STORE = "The store (DULY_URL); sqlite:///duly.db by default."
 
 
 def shared_options(function: F, *, url: str = _STORE) -> F:
-    """Add the options that every command takes; `url` is the help of `--url`."""
-    quiet = _flag("Print only what was asked for.", "-q", "--quiet", "quiet")
+    """Add the options of every command. `url` is the help text of `--url`."""
+    quiet = _flag("Print only the requested data.", "-q", "--quiet", "quiet")
     return worker_options(quiet(function), url=url)
 
 
 def worker_options(function: F, *, url: str = _STORE) -> F:
-    """Add the shared options but `-q`, which names queues in `duly worker`."""
+    """Add the shared options except `-q`, which selects queues in `duly worker`."""
     options = (
         _option("The application, as module:attribute (DULY_APP).", "--app", "app"),
         _option(url, "--url", "url"),
-        _flag("Answer in JSON, and word errors in JSON.", "--json", "as_json"),
-        _flag("Say more about what went wrong.", "-v", "--verbose", "verbose"),
+        _flag("Print results and errors as JSON.", "--json", "as_json"),
+        _flag("Show more details of errors.", "-v", "--verbose", "verbose"),
     )
     for option in reversed(options):
         function = option(function)
@@ -61,6 +61,6 @@ def _flag(text: str, *names: str) -> Callable[[F], F]:
 
 
 def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    # What is not given here may have been given further left: it stays.
+    # An option omitted here may have been given earlier on the command line, so keep it.
     if value and parameter.name:
         setattr(context.ensure_object(CommandSession), parameter.name, value)

@@ -1,6 +1,6 @@
-"""What commands draw for people: tables and fields, escaped.
+"""Prints escaped tables and fields for users.
 
-A module of its own, as loading rich takes longer than most commands.
+This is a separate module because importing rich takes longer than most commands.
 """
 
 import sys
@@ -14,10 +14,10 @@ from rich.text import Text
 from duly.core.escape import clean
 
 _UNLIMITED = 100_000
-"""Columns of what is no terminal: nothing is cut that a program will read."""
+"""The width of output that is not a terminal, so that programs read uncut values."""
 
 _NARROWEST_TABLE = 60
-"""On a narrower terminal the lines wrap: better than ids that cannot be copied."""
+"""On a narrower terminal lines wrap, since cut ids could not be copied."""
 _GAP = 2
 _NARROWEST = 6
 
@@ -35,17 +35,17 @@ _STYLES = {
 
 
 class Column(NamedTuple):
-    """A column of a list, left out on terminals narrower than `from_width`."""
+    """A column of a list. It is omitted on terminals narrower than `from_width`."""
 
     title: str
     from_width: int = 0
     whole: bool = False
-    """Never shortened: ids are there to be copied."""
+    """Whether the column is never shortened, as for ids that users copy."""
     right: bool = False
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows as a table that fits the terminal."""
+    """Print rows as a table that fits the terminal."""
     console = _console()
     kept = [place for place, column in enumerate(columns) if console.width >= column.from_width]
     cells = [[_cell(row[place]) for place in kept] for row in rows]
@@ -65,7 +65,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
-    """Write named values, one per line; the empty ones are left out."""
+    """Print named values, one per line, without empty ones."""
     console = _console()
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
@@ -77,14 +77,14 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def print_heading(text: str) -> None:
-    """Write the title of a part."""
+    """Print the title of a part."""
     console = _console()
     console.print()
     console.print(Text(clean(text), style="bold"))
 
 
 def stderr_console() -> Console | None:
-    """Return the console for progress bars, None where nobody would see them."""
+    """Return the console for progress bars, or None if stderr is not a terminal."""
     console = Console(stderr=True)
     return console if console.is_terminal else None
 
@@ -97,7 +97,7 @@ def _console() -> Console:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], room: int) -> list[int]:
-    """Return a width per column: what is whole takes what it needs, the others share the rest."""
+    """Return the column widths. Whole columns get their full width, and others share the rest."""
     widths = [
         max([len(column.title), *(row[place].cell_len for row in rows)])
         for place, column in enumerate(columns)
@@ -105,7 +105,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], room: int
     left = room - _GAP * len(columns)
     left -= sum(width for width, column in zip(widths, columns, strict=True) if column.whole)
     shared = [place for place, column in enumerate(columns) if not column.whole]
-    # The narrowest first, so that what it leaves of its share goes to the wider ones.
+    # The narrowest first, so that wider columns get the width that it leaves.
     for taken, place in enumerate(sorted(shared, key=widths.__getitem__)):
         share = left // (len(shared) - taken)
         widths[place] = max(min(widths[place], share), _NARROWEST)
@@ -114,5 +114,5 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], room: int
 
 
 def _cell(text: str) -> Text:
-    # Text objects are never read as markup.
+    # Text objects are never parsed as markup.
     return Text(clean(text), style=_STYLES.get(text, ""))

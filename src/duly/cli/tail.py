@@ -1,4 +1,4 @@
-"""Following runs as they come and go, for `runs tail`."""
+"""Follows runs as they change, for `runs tail`."""
 
 import json
 import threading
@@ -22,9 +22,9 @@ _LOOK_SECONDS = 0.5
 
 
 def changes(app: Duly, which: Filter, *, first: int, until: float | None) -> Iterator[RunRecord]:
-    """Return the newest runs, oldest first, and then whichever of the newest has changed."""
+    """Yield the newest runs, oldest first, and then each of the newest runs that changes."""
     newest = _newest(app, which)
-    # What was there before and is not shown counts as seen.
+    # Runs that existed before and are not shown count as seen.
     seen = {record.id: _state_key(record) for record in newest}
     yield from newest[len(newest) - first :] if first < len(newest) else newest
     while until is None or monotonic() < until:
@@ -38,7 +38,7 @@ def changes(app: Duly, which: Filter, *, first: int, until: float | None) -> Ite
 
 
 def print_change(app: Duly, session: CommandSession, record: RunRecord, view: ArgumentView) -> None:
-    """Write one line."""
+    """Print one line."""
     if session.as_json:
         click.echo(json.dumps(run_document(record, view)))
         return

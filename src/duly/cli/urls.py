@@ -1,4 +1,4 @@
-"""What can be told of a store by its address alone, without opening it."""
+"""Derives facts about a store from its address, without opening it."""
 
 from pathlib import Path
 
@@ -14,19 +14,19 @@ _PACKAGES = {
 
 
 def package_of(url: str) -> str:
-    """Return the package that holds the SQL for the database that an address names."""
+    """Return the package with the SQL for the database of an address."""
     scheme = url.partition("://")[0]
     if scheme not in _PACKAGES:
         message = (
-            f"{shown_scheme(url)} is no store duly knows; use sqlite:///file.db or "
-            f"postgresql://user@host/database"
+            f"{shown_scheme(url)} is not a supported store URL; use sqlite:///file.db or "
+            "postgresql://user@host/database"
         )
         raise StoreRefused(message)
     return _PACKAGES[scheme]
 
 
 def missing_file(url: str) -> Path | None:
-    """Return the file that opening this address would create, if any."""
+    """Return the file that opening this address would create, or None."""
     if not url.startswith("sqlite://"):
         return None
     path = sqlite_path(url)
@@ -34,7 +34,7 @@ def missing_file(url: str) -> Path | None:
 
 
 def masked(url: str) -> str:
-    """Return an address as it may be shown: an absolute path, or no password."""
+    """Return an address for display: an absolute path, or without a password."""
     if url.startswith("sqlite://"):
         return str(sqlite_path(url))
     return shown_address(url)

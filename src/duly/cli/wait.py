@@ -1,4 +1,4 @@
-"""Waiting for the end of a run, with a bar where somebody watches."""
+"""Waits for the end of a run, with a progress bar on a terminal."""
 
 import threading
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from duly.run import ResultPoll, Run
 
 
 def wait_for(run: Run[Any], session: CommandSession, timeout: float | None) -> DulyError | None:
-    """Wait until the run has ended or the time is over; return what is wrong, None if nothing."""
+    """Wait until the run ends or the timeout expires. Return the error, or None on success."""
     is_silent = session.as_json or session.quiet
     looks = ResultPoll(run, timeout, _ignore_unclaimed if is_silent else _print_unclaimed)
     console = None if is_silent else stderr_console()
@@ -39,21 +39,22 @@ def wait_for(run: Run[Any], session: CommandSession, timeout: float | None) -> D
     except (WorkerTimeout, RunFailed, RunInterrupted, RunCancelled) as error:
         return error
     except PayloadError:
-        # It succeeded; only the classes in its result are unknown here, and nobody needs them.
+        # The run succeeded. Only the classes in its result are unknown here, and they are not
+        # needed.
         return None
     return None
 
 
 def _print_unclaimed(run_id: str, task: str, reason: str) -> None:
-    print_note(f"Run {run_id} ({task}) has not begun yet: {reason}.")
+    print_note(f"Run {run_id} ({task}) has not started yet: {reason}.")
 
 
 def _ignore_unclaimed(*_: str) -> None:
-    """Whoever reads JSON is told by the error of a wait that takes too long."""
+    """Print nothing: with JSON output, the error of a timeout reports it."""
 
 
 def _bar(console: Console | None, stack: ExitStack) -> Callable[[RunRecord], None]:
-    """Return what shows how a run stands."""
+    """Return a callback that shows the state of a run."""
     if console is None:
         return lambda _: None
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())

@@ -1,4 +1,4 @@
-"""`duly why`: the reason that a run is not running, in a sentence."""
+"""`duly why`: prints the reason that a run is not running, in one sentence."""
 
 import click
 
@@ -13,7 +13,7 @@ from duly.core.states import FINAL
 @shared_options
 @pass_session
 def command(session: CommandSession, /, *, run_id: str) -> None:
-    """Say why a run is not running, and what helps."""
+    """Show why a run is not running, and what helps."""
     run = app_of(session).runs.get(run_id)
     reason = run.why()
     if session.as_json:

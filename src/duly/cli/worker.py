@@ -1,4 +1,4 @@
-"""`duly worker`: the production worker. The application is imported by its children alone."""
+"""`duly worker`: the production worker. Only its child processes import the application."""
 
 import os
 from dataclasses import replace
@@ -20,17 +20,21 @@ from duly.worker.app_loader import parse_reference
 @click.argument("reference", required=False, metavar="[APP]")
 @click.option("-c", "--concurrency", type=int, help="Threads for def tasks; 10.")
 @click.option("--async-limit", type=int, help="async def tasks at once; 200.")
-@click.option("-q", "--queues", help="Only these, each with its limit: mail:20,default.")
+@click.option("-q", "--queues", help="Only these queues, each with its limit: mail:20,default.")
 @click.option("--exclude-queues", help="Every queue except these: mail,slow.")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes; 1.")
-@click.option("--lease", type=float, help="Seconds of silence until others may take over; 15.")
-@click.option("--beat", type=float, help="Seconds between beats; 5.")
-@click.option("--grace", type=float, help="Seconds that bodies have to end after SIGTERM; 25.")
-@click.option("--drain", is_flag=True, help="End when nothing is left to do.")
+@click.option(
+    "--lease", type=float, help="Seconds without a heartbeat until other workers may take over; 15."
+)
+@click.option("--beat", type=float, help="Seconds between heartbeats; 5.")
+@click.option(
+    "--grace", type=float, help="Seconds that running tasks have to end after SIGTERM; 25."
+)
+@click.option("--drain", is_flag=True, help="End when no run is left to do now or within 3 s.")
 @click.option(
     "--max-tasks",
     type=click.IntRange(1),
-    help="Begin so many tasks, in all processes together, and end when they have ended.",
+    help="Start this many runs, in all processes together, and end after them.",
 )
 @worker_options
 @click.option("--quiet", "silent", is_flag=True, help="Print warnings and errors only.")
@@ -43,23 +47,23 @@ def command(
     drain: bool,
     max_tasks: int | None,
     silent: bool,
-    **options: Any,  # noqa: ANN401 - settings, by their names
+    **options: Any,  # noqa: ANN401 - settings by name
 ) -> None:
     """Run the tasks of APP (module:attribute) until SIGTERM or Ctrl-C.
 
-    A second signal ends everything at once. What is not given here is as the application, DULY_… or
-    [tool.duly] in pyproject.toml say: `duly config` shows it.
+    A second signal ends everything at once. Options that you omit come from the application, DULY_…
+    or [tool.duly] in pyproject.toml: see `duly config`.
     """
     app = reference or session.app_reference
     if app is None:
         message = "name the application: duly worker module:attribute, or set DULY_APP"
         raise click.UsageError(message)
     parse_reference(app)
-    # Refuses at once what could not work; the processes that this one starts read the format, too.
+    # Reject invalid settings at once. The child processes read the log format from the environment.
     if session.as_json:
         os.environ[FORMAT] = "json"
     load_settings(**options)
-    # Help and usage errors need none of it.
+    # Imported here, since help and usage errors do not need it.
     from duly.worker.app_probe import find_settings  # noqa: PLC0415
     from duly.worker.supervisor import Supervisor  # noqa: PLC0415
 

@@ -37,10 +37,10 @@ def command() -> None:
 @shared_options
 @pass_session
 def list_workers(session: CommandSession) -> None:
-    """List workers, newest first, those that have ended among them.
+    """List workers, newest first, including ended ones.
 
-    A worker that was killed is live until its lease is over: see when it was last seen. Then it is
-    silent, and dead once another worker has taken over its runs.
+    A killed worker is live until its lease expires: check when it was last seen. Then it is silent,
+    and dead after another worker has taken over its runs.
     """
     app = app_of(session)
     workers = app.workers.list()

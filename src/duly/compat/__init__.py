@@ -1,1 +1,1 @@
-"""The APIs of other task systems over duly, for applications that change only their imports."""
+"""The APIs of other task systems on top of duly, for applications that change only imports."""

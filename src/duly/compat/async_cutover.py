@@ -1,4 +1,4 @@
-"""Moves the one-time tasks that wait in the tables of a hand-built AsyncScheduler to duly."""
+"""Moves waiting one-time tasks from the tables of a hand-built AsyncScheduler to duly."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,7 +19,7 @@ from duly.limits import CUT_OVER_LATE_SECONDS
 from duly.task import Task
 
 Find = Callable[[str, str], Task[..., Any] | None]
-"""Returns the task of a name and of a function's path, if it is known."""
+"""Returns the task with a name or the path of a function, or None if it is not registered."""
 
 _LATE = timedelta(seconds=CUT_OVER_LATE_SECONDS)
 _ONCE = LegacyTable(
@@ -48,14 +48,14 @@ _TAKE = "UPDATE scheduler_tasks SET is_active = FALSE WHERE id = :id AND is_acti
 
 
 def move_once_tasks(duly: Duly, find: Find, *, tag: str, reported: set[str]) -> bool:
-    """Move those whose function is known, and return whether others are left."""
+    """Move the tasks whose function is registered. Return whether others are left."""
     now = moment(duly.store.now())
 
     def take(tables: LegacyTransaction, row: Row) -> bool:
         name, at = row["task_name"], parse_instant(row["once_time"])
         if row["last_run_status"] is not None:
             raise RowNotMoved(
-                "it began and did not succeed: find out how far it came, then add it again"
+                "it started and did not succeed: find out how far it ran, then add it again"
             )
         if now - at > _LATE:
             raise RowNotMoved(f"it was due at {at:%Y-%m-%d %H:%M} UTC and was missed; add it again")

@@ -1,8 +1,8 @@
-"""An `AsyncScheduler` in a web application, as an article of 2026 on FastAPI builds it by hand.
+"""An `AsyncScheduler` in a web application, as a 2026 article on FastAPI builds it by hand.
 
-The same names and calls, on duly's engine: several processes never run an instant twice, a task
-that fails comes again at its next instant, what was missed follows a policy, and what was added in
-one process runs in any other and after a restart.
+It has the same names and calls, on duly's engine. Several processes never run an instant twice. A
+task that fails runs again at its next instant. Missed instants follow a policy. Tasks added in one
+process run in any other and after a restart.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 _DAY = 86_400
 _TAG = "schedule"
-"""The tag of a schedule's runs, which names it."""
+"""The tag with the name of the schedule, on the schedule's runs."""
 _ONCE = "Once"
 _ALL = 1_000_000
 _LAST_RUN_STATUSES = {
-    "both": "this one-time task is enqueued beside it, and both run",
+    "both": "this one-time task is enqueued in addition to it, and both run",
     "replace": "the one-time task is replaced, and does not run",
-    "keep": "it is kept and this one is not added",
+    "keep": "it is kept, and this one-time task is not added",
 }
 
 
@@ -81,7 +81,7 @@ class SchedulerLog:
 
 
 class DistributedDBLock:
-    """A lock by task name that only its owner renews and releases."""
+    """A lock by task name that only its owner can renew and release."""
 
     def __init__(self, lock_time: int = 30, *, duly: Duly | None = None) -> None:
         self.lock_time = lock_time
@@ -90,28 +90,28 @@ class DistributedDBLock:
         self._held: dict[str, Ownership] = {}
 
     async def acquire(self, task_name: str) -> bool:
-        """Take the lock; say whether nobody else has it."""
+        """Acquire the lock. Return whether it was free."""
         taken = await run_in_thread(lambda: self._acquire(task_name), undo=_release_lock)
         if isinstance(taken, Ownership):
             self._held[task_name] = taken
         return isinstance(taken, Ownership)
 
     async def release(self, task_name: str) -> None:
-        """Let go of the lock, if it is ours."""
+        """Release the lock if this object holds it."""
         if task_name in self._held:
             await run_in_thread(self._held.pop(task_name).release)
 
     async def renew(self, task_name: str) -> bool:
-        """Give the lock its whole time again; say whether it is still ours."""
+        """Extend the lock by its full time. Return whether this object still holds it."""
         return task_name in self._held and await run_in_thread(self._held[task_name].renew)
 
     async def cleanup_expired_locks(self) -> bool:
-        """Do nothing: a lock whose time is over is free, and its fence must be remembered."""
+        """Do nothing: an expired lock is free, and its fence must be kept."""
         return False
 
     @asynccontextmanager
     async def lock(self, task_name: str) -> AsyncIterator[None]:
-        """Hold the lock for the length of a block; LockBusy if somebody else has it."""
+        """Hold the lock during a block. Raise LockBusy if another process holds it."""
         if not await self.acquire(task_name):
             raise LockBusy(task_name, "another process", float(self.lock_time))
         try:
@@ -124,7 +124,7 @@ class DistributedDBLock:
 
 
 class AsyncScheduler:
-    """Schedules functions from inside an application and runs them on its own event loop."""
+    """Schedules functions from inside an application and runs them on its event loop."""
 
     def __init__(self, duly: Duly | None = None) -> None:
         self.duly = duly or Duly()
@@ -136,15 +136,15 @@ class AsyncScheduler:
         self._worker: EmbeddedWorker | None = None
         self._is_cut_over = False
         self._known_functions = 0
-        """How many functions were known when rows of the hand-built scheduler were last moved."""
+        """The number of functions known when rows of the hand-built scheduler were last moved."""
         self._reported: set[str] = set()
 
     def register_task(self, task_name: str, task_func: Callable[..., Any]) -> None:
-        """Name a function. Its module's public functions can then run in this process too.
+        """Register a function under a name, and its module's public functions under theirs.
 
-        A later function takes the place of an earlier one of that name. Nothing is ever imported
-        because a stored text names it, so tasks that another process adds, or added before a
-        restart, need their function registered here.
+        A later function replaces an earlier one of the same name. duly never imports a function
+        because stored text names it. If another process, or this one before a restart, adds a task,
+        its function must therefore be registered here.
         """
         if not task_name or not callable(task_func):
             raise ValueError("a task needs a name and a function")
@@ -161,12 +161,12 @@ class AsyncScheduler:
         *,
         tz: str = "UTC",
     ) -> None:
-        """Add a task with a cron expression, or change the one of that name.
+        """Add a task with a cron expression, or change the one with that name.
 
-        The last of six fields names seconds, as croniter reads them. A one-time task of that name
-        that has not run yet is replaced, with a warning in the log. As in the article, whose lock
-        allows one run of a task at a time, an instant that finds the last run still live is
-        skipped; the ledger has it with the reason `overlap`.
+        If there are six fields, the last is seconds, as in croniter. A one-time task of that name
+        that has not run yet is replaced, with a warning in the log. The article's lock allows one
+        run of a task at a time, so an instant is skipped while the last run is live. Its firing has
+        the reason `overlap`.
         """
         self.register_task(task_name, func)
         task = self._named[task_name]
@@ -204,15 +204,14 @@ class AsyncScheduler:
         *,
         on_duplicate: Literal["both", "replace", "keep", "error"] = "both",
     ) -> None:
-        """Add a task that runs once; one of that name that has run is no obstacle.
+        """Add a task that runs once. Tasks of that name that have already run do not matter.
 
-        If a task of that name has not run yet, `on_duplicate` says what becomes of the two: "both"
-        run, each at its time; this one comes in the place of that ("replace"); that one is kept
-        and this one is not added ("keep"); or ScheduleExists is raised ("error"). The first three
-        log a warning. "both" leaves a cron task of that name as it is.
-
-        Where the name is not registered, as with a name per user, the run has the name of its
-        function: any process that registers a function of that module can run it.
+        If a task of that name has not run yet, `on_duplicate` decides: with "both", each runs at
+        its time; with "replace", the new one replaces the other; with "keep", the new one is not
+        added; with "error", ScheduleExists is raised. The first three log a warning. "both" does
+        not change a cron task of that name. If the name is not registered, as with one name per
+        user, the run has the name of its function. Any process that registers a function of that
+        module can run it.
         """
         if task_name in self._named or is_local(func) or inspect.ismethod(func):
             self.register_task(task_name, func)
@@ -235,7 +234,8 @@ class AsyncScheduler:
                     raise
                 log_duplicate(task_name, _LAST_RUN_STATUSES[on_duplicate])
                 if on_duplicate == "both":
-                    # A schedule has one instant; the other one is a run that waits for its time.
+                    # A schedule has one instant, so the other one becomes a run that waits for its
+                    # time.
                     later = task.using(at=execute_time, tags={_TAG: task_name})
                     later.enqueue(*args, **named)
                 else:
@@ -249,10 +249,10 @@ class AsyncScheduler:
         await self._move_legacy_tasks()
 
     async def start(self) -> None:
-        """Begin to fire and to run, on this very event loop.
+        """Start to fire schedules and run tasks on this event loop.
 
-        One-time tasks that wait in the tables of the scheduler that this one replaces are moved
-        here as soon as their functions are known.
+        Waiting one-time tasks in the tables of the hand-built scheduler are moved as soon as their
+        functions are registered.
         """
         if self.running:
             return
@@ -263,11 +263,11 @@ class AsyncScheduler:
         await self._move_legacy_tasks()
 
     async def stop(self) -> None:
-        """Stop claiming, let what runs end within the grace, hand back the rest."""
+        """Stop claiming, wait for running tasks during the grace period, and release the rest."""
         if not self.running or self._worker is None:
             return
         self.running = False
-        # Not on a thread of the loop's own: tasks may keep those busy for as long as they run.
+        # Not on one of the loop's own threads, which tasks may keep busy for as long as they run.
         await run_in_thread(self._worker.stop)
 
     async def list_task_logs(
@@ -281,13 +281,16 @@ class AsyncScheduler:
         return await asyncio.to_thread(self._logs, task_name, task_type, limit, offset)
 
     async def cleanup_old_logs(self, keep_days: int = 30) -> bool:
-        """Forget what ended longer ago; say whether there was something. duly does so by itself."""
+        """Delete the history of older runs.
+
+        Return whether there was any. duly also prunes by itself.
+        """
         op = Prune(keep_days * _DAY * MICROSECONDS, TICK_BATCH)
         act = RecordAuditEntry(resolve_actor(None), "prune", f"history older than {keep_days} days")
         return bool(await asyncio.to_thread(prune, self.duly.store, op, act=act))
 
     async def _move_legacy_tasks(self) -> None:
-        """Move what waits in the tables of a hand-built scheduler, if more of it can be run now."""
+        """Move tasks from the tables of a hand-built scheduler if more of them can run now."""
         known = len(self._own) + len(self._named)
         if self._is_cut_over or not self.running or known == self._known_functions:
             return
@@ -302,7 +305,7 @@ class AsyncScheduler:
         return self._named.get(task_name) or own.get(path)
 
     def _name(self, task_name: str, func: Callable[..., Any]) -> None:
-        """Make a function the task of a name, unless the application has another such task."""
+        """Make a function the task with a name, unless the application has another task with it."""
         known = self._named.get(task_name)
         if known is None:
             self._named[task_name] = self.duly.task(name=task_name)(func)
@@ -321,7 +324,7 @@ class AsyncScheduler:
                 self._own_task(found)
 
     def _own_task(self, func: Callable[..., Any]) -> Task[..., Any]:
-        """Return the task that has the name of its function."""
+        """Return the task with the name of its function."""
         if func not in self._own:
             self._own[func] = self.duly.task(func)
         return self._own[func]
@@ -343,7 +346,7 @@ class AsyncScheduler:
         return found[offset:wanted]
 
     def _kinds(self, task_name: str) -> dict[str, TaskType]:
-        """Return how tasks are scheduled, by name; those that are removed have logs too."""
+        """Return the type of each scheduled task by name. Removed tasks have logs too."""
         which = ScheduleFilter(task_name or None, removed=True, limit=_ALL)
         return {
             schedule.name: TaskType.ONCE if "at" in json.loads(schedule.trigger) else TaskType.CRON
@@ -357,13 +360,13 @@ def _release_lock(taken: Ownership | Locked) -> None:
 
 
 def _is_waiting(run: RunRecord) -> bool:
-    """Return whether a run was added for later and has not come due."""
+    """Return whether a run was added for later and is not due yet."""
     return run.state == State.QUEUED and run.claim_number == 0 and run.due_at > run.created_at
 
 
 def _log(run: RunRecord, kinds: Mapping[str, TaskType]) -> SchedulerLog:
     name = json.loads(run.tags or "{}")[_TAG]
-    kind = kinds.get(name, TaskType.ONCE)  # Only what was moved here has no schedule.
+    kind = kinds.get(name, TaskType.ONCE)  # Only moved tasks have no schedule.
     status = LastRunStatus.RUNNING
     if run.state in FINAL:
         is_good = run.state == State.SUCCEEDED

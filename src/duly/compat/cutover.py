@@ -1,7 +1,7 @@
-"""Moves waiting tasks from the tables of another system, in the store's own database, to duly.
+"""Moves waiting tasks from another system's tables, in the store's database, to duly.
 
-A row leaves its table in the transaction that accepts its run. So each row is moved once, whether
-processes start twice, at the same time, or are killed in between.
+A row is removed from its table in the transaction that enqueues its run. Each row is therefore
+moved once, even if processes start twice, start at the same time, or are killed in between.
 """
 
 import json
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(?<!:):([a-z]\w*)")
 
 
 class RowNotMoved(Exception):
-    """A row cannot be moved; it stays where it is."""
+    """A row cannot be moved and stays in its table."""
 
 
 class LegacyTransaction:
@@ -39,7 +39,7 @@ class LegacyTransaction:
         self._is_sqlite = type(connection).__module__.startswith("duly.store.sqlite")
 
     def rows(self, sql: str, **parameters: object) -> list[Row]:
-        """Execute a statement whose parameters are marked as `:name`; return its rows by column."""
+        """Execute a statement with `:name` parameters. Return its rows as mappings by column."""
         marked = sql if self._is_sqlite else _NAME.sub(r"%(\1)s", sql)
         cursor = self._connection.cursor()
         cursor.execute(marked, parameters)
@@ -47,14 +47,14 @@ class LegacyTransaction:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()] if names else []
 
     def accept(self, op: Enqueue) -> Accepted:
-        """Accept a run as a part of the transaction, or return the one that has its key."""
+        """Enqueue a run as part of the transaction, or return the run that has its key."""
         answer = execute_dialogue(self._connection, *enqueue_dialogue(self._store, op, wake=False))
         self.accepted.append(op)
         return answer
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what a block wrote if it raises."""
+        """Roll back the writes of a block if it raises."""
         self.rows("SAVEPOINT duly_cut_over")
         try:
             yield
@@ -71,14 +71,14 @@ class LegacyTable(NamedTuple):
     system: str
     table: str
     key: str
-    """The column that its rows are ordered by."""
+    """The column that the rows are ordered by."""
     columns: frozenset[str]
-    """Without these it is a table of something else."""
+    """A table without these columns belongs to something else."""
     select: str
-    """Returns the rows after `:after`, up to `:most`."""
+    """Returns the rows after `:after`, at most `:most`."""
     first: object = ""
     label: str | None = None
-    """The column that the report names rows by; the key, if None."""
+    """The column that names rows in the report. If None, the key."""
 
 
 def move(
@@ -88,10 +88,10 @@ def move(
     *,
     reported: set[str] | None = None,
 ) -> dict[str, str]:
-    """Move the rows of a table, log what became of them, and return why some are left.
+    """Move the rows of a table, log the outcome, and return why some rows are left.
 
-    `take` moves a row and returns whether it was still there, or raises Left. Rows that are left
-    are logged unless they were `reported` before.
+    `take` moves a row and returns whether it still existed, or raises RowNotMoved. Rows that are
+    left are logged unless an earlier call has `reported` them.
     """
     left: dict[str, str] = {}
     if not source.columns <= duly.store.columns_of(source.table):
@@ -133,18 +133,18 @@ def _transaction(store: Store) -> Iterator[LegacyTransaction]:
 def call_of(
     task: Task[..., Any], bound: BoundTask[..., Any], args: str | None, kwargs: str | None
 ) -> Enqueue:
-    """Return a call whose arguments were stored as JSON; Left if they do not fit its task."""
+    """Return a call whose arguments are stored as JSON. Raise RowNotMoved if they do not fit."""
     try:
         listed, named = json.loads(args or "[]"), json.loads(kwargs or "{}")
         found = task.definition.codec.from_json(listed, named)
         return bound.call(*found[0], **found[1]).op
     except (PayloadError, TypeError, ValueError, AttributeError):
-        # The reason may show them, and there may be a secret among them.
+        # The original error may show the arguments, which may contain a secret.
         raise RowNotMoved("its arguments do not fit the parameters of the task") from None
 
 
 def parse_instant(value: str | datetime) -> datetime:
-    """Return a stored time; one without a zone is UTC."""
+    """Return a stored time. A time without a zone is UTC."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:

@@ -45,7 +45,9 @@ def check_retention(what: str, value: object) -> None:
     if value != math.inf:
         check_seconds(what, value)
     if isinstance(value, int | float) and value < 0:
-        message = f"{what} must not be negative, not {value!r}; 0 keeps nothing, FOREVER all"
+        message = (
+            f"{what} must be 0 or more, not {value!r}; 0 keeps nothing, FOREVER keeps everything"
+        )
         raise BadOption(message)
 
 
@@ -63,7 +65,7 @@ def seconds_of(text: str) -> float:
     """Return the seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`. Bare numbers are seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise BadOption(f"{text!r} is no duration; write 90s, 15m, 24h or 7d")
+        raise BadOption(f"{text!r} is not a duration; write 90s, 15m, 24h or 7d")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -72,5 +74,5 @@ def read_seconds(value: object) -> float:
     if isinstance(value, str):
         return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("it must be seconds, or a text such as 90s, 15m or 7d")
+        raise TypeError("it must be a number of seconds, or a string such as 90s, 15m or 7d")
     return float(value)

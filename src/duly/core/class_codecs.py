@@ -76,8 +76,8 @@ class AnnotationClasses:
             named = list(_classes_in(self._resolve()))
         except (NameError, AttributeError, TypeError, ValueError, SyntaxError) as error:
             raise Unstorable(
-                f"has an annotation that cannot be resolved ({error}); import what it names at "
-                f"run time, not only under TYPE_CHECKING"
+                f"has an annotation that cannot be resolved ({error}); import the names that it "
+                "uses at run time, not only under TYPE_CHECKING"
             ) from error
         for kind in named:
             if kind not in self._known:
@@ -146,8 +146,8 @@ def _why_not(kind: type) -> str:
     for plain in STORED_TYPES:
         if issubclass(kind, plain):
             return (
-                f"is of type {name}, which would come back as a plain {plain.__name__}; "
-                f"convert it to one first"
+                f"is of type {name}, which would be read back as a plain {plain.__name__}; convert "
+                "it first"
             )
     return (
         f"is of type {name}, which cannot be stored; pass plain values (an id, not the object), "
@@ -174,8 +174,8 @@ class _EnumCodec:
             return _flags(self._kind, part) if issubclass(self._kind, Flag) else self._kind[part]
         except (ValueError, TypeError, LookupError) as error:
             raise Unstorable(
-                f"is stored as a member that {self._kind.__name__} does not have; "
-                f"keep members for as long as runs may hold them"
+                f"is stored as a member that {self._kind.__name__} does not have; keep members as "
+                "long as stored runs may use them"
             ) from error
 
 
@@ -267,7 +267,7 @@ class _PydanticCodec(_FieldsCodec):
 
     def read(self, parts: list[Any], depth: int) -> Any:
         if len(parts) not in (1, 2):
-            raise Unstorable(f"is not stored as a model should be; {NOT_OURS}")
+            raise Unstorable(f"is not stored in the form of a model; {NOT_OURS}")
         unset = expect(list, parts[1]) if len(parts) > 1 else []
         built = self._read_fields(parts[0], depth)
         # Fields that the caller had not set must not look set. Otherwise exclude_unset would give a

@@ -60,7 +60,7 @@ class Cron:
         """
         if not isinstance(expression, str) or len(expression) > CRON_CHARACTERS:
             raise BadSchedule(
-                f"a cron expression must be a text of at most {CRON_CHARACTERS} characters"
+                f"a cron expression must be a string of at most {CRON_CHARACTERS} characters"
             )
         self.expression = _seconds_first(expression, seconds_field)
         self.zone = zone
@@ -75,9 +75,9 @@ class Cron:
             next(CronSim(self._fields, datetime(2000, 1, 1)))  # noqa: DTZ001 - a local time
         except CronSimError as error:
             raise BadSchedule(
-                f"the cron expression {expression!r} names no time: {error}; it has five fields, "
-                f"minute (0-59) hour (0-23) day (1-31) month (1-12) weekday (0-7), or six with "
-                f"seconds and seconds_field=, or is one of {', '.join(_NAMED)}"
+                f"the cron expression {expression!r} is not valid: {error}; write five fields, "
+                "minute (0-59) hour (0-23) day (1-31) month (1-12) weekday (0-7), six fields with "
+                f"seconds and seconds_field=, or one of {', '.join(_NAMED)}"
             ) from None
         except StopIteration:
             raise BadSchedule(f"the cron expression {expression!r} never comes due") from None
@@ -180,8 +180,8 @@ def _seconds_first(expression: str, seconds_field: SecondsField | None) -> str:
         return expression
     if seconds_field is None:
         raise BadSchedule(
-            f"the cron expression {expression!r} has six fields; say which of them names seconds: "
-            f'seconds_field="first", or "last" as croniter reads it'
+            f"the cron expression {expression!r} has six fields; name the field of the seconds: "
+            'seconds_field="first", or "last" as in croniter'
         )
     return " ".join([parts[-1], *parts[:-1]])
 

@@ -24,6 +24,11 @@ def display_call(task: str, text: str) -> str:
     return f"{_escape(task.rpartition(':')[2])}({_FULL_LIMITS.shown(text)})"
 
 
+def display_action(act: str) -> str:
+    """Return the stored name of an operator action in the words that users see."""
+    return act.replace("redrive", "retry")
+
+
 class _DisplayLimits(NamedTuple):
     """How much of a stored value is shown."""
 

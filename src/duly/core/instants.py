@@ -53,9 +53,18 @@ def duration_text(microseconds: int) -> str:
     return f"{days} d"
 
 
+def seconds_text(microseconds: int) -> str:
+    """Return a length of time to the millisecond: `0.350 s`."""
+    return f"{microseconds / 1_000_000:.3f} s"
+
+
+def utc_text(microseconds: int) -> str:
+    """Return `2030-01-31 08:00:00 UTC`."""
+    return f"{moment(microseconds):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def shown_instant(microseconds: int | None, now: int) -> str:
-    """Return an instant to the second, with its distance from now."""
-    text = iso(microseconds)
-    if text is None:
+    """Return an instant with its distance, to the second."""
+    if microseconds is None:
         return ""
-    return f"{text[:19].replace('T', ' ')} UTC ({relative(microseconds, now)})"
+    return f"{utc_text(microseconds)} ({relative(microseconds, now)})"

@@ -28,7 +28,7 @@ def check_name(what: str, name: str) -> str:
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
     """Return the tags, or raise BadOption if they cannot be stored."""
     if not isinstance(tags, dict):
-        message = f"tags must be a dict of texts, such as {{'tenant': 'x'}}, not {tags!r:.80}"
+        message = f"tags must be a dict of strings, such as {{'tenant': 'x'}}, not {tags!r:.80}"
         raise BadOption(message)
     if len(tags) > TAGS:
         message = f"a run has at most {TAGS} tags, not {len(tags)}"
@@ -37,7 +37,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
         for text in (name, value):
             if type(text) is not str or len(text) > TAG_CHARACTERS:
                 message = (
-                    f"tag {name!r}: names and values are texts of at most {TAG_CHARACTERS} "
+                    f"tag {name!r}: names and values must be strings of at most {TAG_CHARACTERS} "
                     f"characters, not {text!r:.80}"
                 )
                 raise BadOption(message)
@@ -46,14 +46,14 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
             message = "a tag needs a name"
             raise BadOption(message)
         if name.startswith(RESERVED_TAGS):
-            message = f"tag {name!r}: names that begin with {RESERVED_TAGS!r} are duly's own"
+            message = f"tag {name!r}: names that begin with {RESERVED_TAGS!r} are reserved for duly"
             raise BadOption(message)
     return tags
 
 
 def _check_text(what: str, text: str, limit: int) -> str:
     if not isinstance(text, str):
-        message = f"{what} must be a text, not {type(text).__name__}"
+        message = f"{what} must be a string, not {type(text).__name__}"
         raise BadOption(message)
     check_storable(what, text)
     if not 1 <= len(text.encode()) <= limit:
@@ -65,7 +65,7 @@ def _check_text(what: str, text: str, limit: int) -> str:
 def check_words(what: str, text: str, limit: int) -> str:
     """Return a text that a person wrote, or raise BadOption if it cannot be stored."""
     if not isinstance(text, str) or len(text) > limit:
-        message = f"{what} must be a text of at most {limit} characters, not {text!r:.80}"
+        message = f"{what} must be a string of at most {limit} characters, not {text!r:.80}"
         raise BadOption(message)
     check_storable(what, text)
     return text
@@ -84,10 +84,10 @@ def check_run_id(run_id: str) -> str:
 def check_storable(what: str, text: str) -> None:
     """Raise BadOption for a text that a database would refuse."""
     if "\x00" in text:
-        message = f"{what} {text!r:.80} contains a NUL character, which databases refuse"
+        message = f"{what} {text!r:.80} contains a NUL character, which databases cannot store"
         raise BadOption(message)
     try:
         text.encode()
     except UnicodeEncodeError:
-        message = f"{what} {text!r:.80} contains a lone surrogate, which is no valid text"
+        message = f"{what} {text!r:.80} contains a lone surrogate, which is not valid text"
         raise BadOption(message) from None

@@ -75,7 +75,7 @@ class Cancelled(NamedTuple):
 class Stopped(NamedTuple):
     """duly stopped the attempt for its own reasons. This uses no retry and counts as no crash."""
 
-    why: str = "it was still running at the end of the grace"
+    why: str = "the run was still running when the grace period ended"
 
 
 class Outage(NamedTuple):

@@ -358,8 +358,8 @@ class CallCodec:
         except BadArguments as error:
             raise PayloadError(
                 _STORED_CALL,
-                f"they do not fit the function as it is now: {error}; "
-                f"keep old parameters for as long as runs may hold them",
+                f"do not fit the current function: {error}; keep old parameters as long as stored "
+                "runs may use them",
             ) from None
         return positional, named
 

@@ -24,7 +24,7 @@ class Retry:
     def __post_init__(self) -> None:
         """Raise BadOption for values that make no sense."""
         if type(self.limit) is not int or self.limit < 0:
-            message = f"retries must be a whole number from 0 on, not {self.limit!r}"
+            message = f"retries must be a whole number of at least 0, not {self.limit!r}"
             raise BadOption(message)
         numbers = (self.base, self.factor, self.max_delay)
         meant = all(isinstance(each, int | float) for each in numbers) and (

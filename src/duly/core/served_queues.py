@@ -44,7 +44,7 @@ class ServedQueues(NamedTuple):
 def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
     """Return the names and limits in a text such as `mail:20,default`."""
     if text is not None and not isinstance(text, str):
-        message = f'queues must be a text such as "mail:20,default", not {text!r:.80}'
+        message = f'queues must be a string such as "mail:20,default", not {text!r:.80}'
         raise BadOption(message)
     found = []
     for item in filter(None, (text or "").split(",")):

@@ -60,7 +60,7 @@ def _parse_json(argument: str, text: str) -> Any:
 def too_large(argument: str, size: float, limit: int) -> PayloadError:
     """Return the error for a value that takes more bytes than are allowed."""
     problem = (
-        f"takes the stored text to {size} bytes, {limit} are allowed; "
-        f"keep the data elsewhere and pass where it is"
+        f"increases the stored text to {size} bytes, but only {limit} are allowed; store the data "
+        "elsewhere and pass its location"
     )
     return PayloadError(argument, problem)

@@ -25,20 +25,23 @@ class StrandedRuns(NamedTuple):
         """A sentence that says which runs wait, and why."""
         if self.is_registered:
             return (
-                f"runs of {self.task} wait in queue {self.queue!r}, and no live worker that "
-                f"registers it serves this queue"
+                f"runs of {self.task} wait in queue {self.queue!r}, and no live worker that knows "
+                "the task serves this queue"
             )
         count = f"{COUNT_CAP:,}+" if self.runs > COUNT_CAP else f"{self.runs:,}"
         runs = f"{count} run{'s' * (self.runs != 1)} of {self.task}"
         wait = "wait" if self.runs != 1 else "waits"
-        return f"{runs} {wait} in queue {self.queue!r}, and no live worker registers it"
+        return f"{runs} {wait} in queue {self.queue!r}, and no live worker knows the task"
 
     @property
     def remedy(self) -> str:
         """A remedy that the operator can apply."""
         if self.is_registered:
-            return f"start a worker with -q {self.queue}, or without -q for every queue"
-        return "start a worker that imports its module, or carry a rename with aliases=(…,)"
+            return f"start a worker with -q {self.queue}, or without -q to serve every queue"
+        return (
+            "start a worker that imports the module of the task, or keep the old name of a renamed "
+            "task with aliases=(…,)"
+        )
 
 
 def find_stranded_runs(

@@ -27,7 +27,7 @@ from duly.limits import PAYLOAD_DEPTH
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 SCALARS = frozenset({str, int, float, bool, NoneType})
-NOT_OURS = "duly did not write this, or a newer version of it did"
+NOT_OURS = "it was written by another program or by a newer version of duly"
 
 _PATH_CHARACTERS = 120
 _PARSER_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, OSError)
@@ -142,8 +142,8 @@ class Encoder:
         self._left -= characters
         if self._left < 0:
             raise Unstorable(
-                f"takes more than the {self._limit} bytes allowed as stored text; "
-                f"keep the data elsewhere and pass where it is"
+                f"takes more than the {self._limit} bytes allowed as stored text; store the data "
+                "elsewhere and pass its location"
             )
 
     def _walk_container(self, value: Any, names: KnownClasses, depth: int) -> Any:
@@ -178,8 +178,8 @@ class Encoder:
         again = Encoder(self._limit).walk(decode(data, names), names, 0)
         if to_canonical_text(again) != to_canonical_text(data):
             raise Unstorable(
-                "comes out different when it is built again from its own fields (a validator or "
-                "a __post_init__ changes them); make that repeatable, or pass plain values"
+                "changes when it is rebuilt from its own fields (a validator or a __post_init__ "
+                "changes them); make the rebuild repeatable, or pass plain values"
             )
 
 
@@ -231,12 +231,12 @@ def check_scalar(value: object) -> None:
     """Raise Unstorable for numbers and texts that some databases cannot store."""
     if isinstance(value, str):
         if "\x00" in value:
-            raise Unstorable("contains a NUL character, which databases refuse; remove it")
+            raise Unstorable("contains a NUL character, which databases cannot store; remove it")
         if not value.isascii():
             _check_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Unstorable("is a NaN or infinite float, which JSON lacks; pass None or a str")
+            raise Unstorable("is a NaN or infinite float, which is not JSON; pass None or a str")
     elif isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         raise Unstorable("is an int beyond 64 bits; pass it as a str or a Decimal")
 
@@ -245,7 +245,7 @@ def _check_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unstorable("contains a lone surrogate, which is no text; pass bytes") from None
+        raise Unstorable("contains a lone surrogate, which is not text; pass bytes") from None
 
 
 def _decode_items(items: object, names: KnownClasses, depth: int) -> list[Any]:
@@ -271,7 +271,7 @@ def _decode_tagged(tag: str, data: object, names: KnownClasses, depth: int) -> A
                 return set(items) if tag == "$set" else frozenset(items)
             except TypeError as error:
                 raise Unstorable(
-                    f"is stored as a set of what no set can hold; {NOT_OURS}"
+                    f"is stored as a set with items that a set cannot hold; {NOT_OURS}"
                 ) from error
         case "$enum" | "$dataclass" | "$model":
             name, *parts = expect(list, data) or [None]
@@ -300,7 +300,7 @@ class _ScalarCodec:
         try:
             return self.read(data)
         except _PARSER_ERRORS as error:
-            raise Unstorable(f"is not stored as a {self.kind.__name__} is; {NOT_OURS}") from error
+            raise Unstorable(f"is not stored as a {self.kind.__name__}; {NOT_OURS}") from error
 
 
 def _write_datetime(value: datetime) -> str | list[Any]:

@@ -158,8 +158,8 @@ def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:
 def undelivered_verdict(times: int) -> tuple[Finish, ErrorText]:
     """Return the verdict on a run that another engine was sent several times but never started."""
     message = (
-        f"it was handed over {times} times, and no worker began it: see that workers of its "
-        f"backend run and know its task, then retry it"
+        f"it was sent to its carrier {times} times, and no worker started it: check that workers "
+        "of its carrier run and know its task, then retry it"
     )
     return Finish(State.FAILED, "undelivered"), ErrorText("Undelivered", message, "", "undelivered")
 
@@ -173,14 +173,15 @@ def describe(outcome: Outcome) -> ErrorText | None:
             return ErrorText("Discard", reason, "", "")
         case Vanished(step):
             message = (
-                f"step {step!r} had begun when its attempt vanished, and must not begin twice: "
-                f"find out what became of it, then `duly runs resolve ID --done` or `--rerun`"
+                f"step {step!r} had started when its attempt was lost, and must not start twice: "
+                "find out whether the step had its effect, then run `duly runs resolve ID --done` "
+                "or `--rerun`"
             )
             return ErrorText("StepVanished", message, "", f"vanished {step}"[:64])
         case Refused(cause, why):
             return ErrorText("Refused", why, "", cause)
         case Lost(started=True):
-            return ErrorText("Lost", "its worker process died or was fenced off", "", "lost")
+            return ErrorText("Lost", "its worker process died or lost its lease", "", "lost")
         case Stopped(why):
             return ErrorText("Stopped", why, "", "stop")
         case _:

@@ -57,29 +57,31 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     now = situation.now
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
-        text = f"it has ended: {run.state}{cause}, {shown_instant(run.finished_at, now)}"
+        text = f"the run has ended: {run.state}{cause}, {shown_instant(run.finished_at, now)}"
         if run.state != State.SUCCEEDED and situation.interrupted_in:
             text += (
-                f"; it was in step {_listed([repr(name) for name in situation.interrupted_in])}, "
-                f"which may have had its effect: find out, then say so with "
-                f"`duly runs resolve {run.id} --done` or `--rerun`"
+                "; it was interrupted in step "
+                f"{_listed([repr(name) for name in situation.interrupted_in])}, which may have had "
+                f"its effect: find out, then record the answer with `duly runs resolve {run.id} "
+                "--done` or `--rerun`"
             )
         elif run.state == State.INTERRUPTED:
-            text += "; it may have had its effect: find out, then retry it or discard it"
+            text += "; it may have had its effect: find out, then retry or discard the run"
         return Reason("ended", text)
     if run.state == State.RUNNING:
         return _why_running(run, situation)
     if run.expires_at is not None and run.expires_at <= now:
         return Reason(
             "expired",
-            f"it was to start before {shown_instant(run.expires_at, now)}; a worker's next upkeep "
-            f"cancels it",
+            f"the run should have started before {shown_instant(run.expires_at, now)}; a worker "
+            "cancels it at its next maintenance",
         )
     if run.due_at > now:
         return _why_later(run, situation)
     if situation.is_paused:
         return Reason(
-            "paused", f"queue {run.queue!r} is paused; `duly queues resume {run.queue}` goes on"
+            "paused",
+            f"queue {run.queue!r} is paused; resume it with `duly queues resume {run.queue}`",
         )
     return _why_unclaimed(run, situation)
 
@@ -93,11 +95,11 @@ def _why_running(run: RunRecord, situation: Situation) -> Reason:
     if not found or found[0].state != "live":
         return Reason(
             "lost",
-            f"{place} claimed it {since} ago and is not live any more; the next worker that is "
-            f"takes the run over",
+            f"{place} claimed the run {since} ago and is no longer live; the next live worker "
+            "takes the run over",
         )
-    asked = ", and was asked to cancel it" if run.cancel_requested else ""
-    return Reason("running", f"{place} has had it for {since}{asked}")
+    asked = ", and cancellation was requested" if run.cancel_requested else ""
+    return Reason("running", f"{place} has been running it for {since}{asked}")
 
 
 def _why_later(run: RunRecord, situation: Situation) -> Reason:
@@ -107,23 +109,24 @@ def _why_later(run: RunRecord, situation: Situation) -> Reason:
     if last is not None and last.generation == run.generation and last.error is not None:
         return Reason(
             "backing_off",
-            f"attempt {last.attempt} ended {last.outcome} ({_first_line(last.error)}); "
-            f"it is tried again at {due}",
+            f"attempt {last.attempt} ended ({last.outcome}): {_first_line(last.error)}; the next "
+            f"attempt is due at {due}",
         )
-    return Reason("later", f"it is due at {due}")
+    return Reason("later", f"the run is due at {due}")
 
 
 def _why_waiting(step: StepRecord, now: int) -> Reason:
     until = "" if step.wake_at is None else f" until {shown_instant(step.wake_at, now)}"
     match step.kind:
         case "sleep":
-            return Reason("sleeping", f"it sleeps in step {step.name!r}{until}")
+            return Reason("sleeping", f"the run sleeps in step {step.name!r}{until}")
         case "wait":
             event = step.awaited or step.name
-            return Reason("waiting", f"it waits for event {event!r}{until}")
+            return Reason("waiting", f"the run waits for event {event!r}{until}")
         case _:
             children = len(json.loads(step.awaited or "[]"))
-            return Reason("waiting", f"it waits for the end of {children} child runs{until}")
+            runs = "1 child run" if children == 1 else f"{children} child runs"
+            return Reason("waiting", f"the run waits for the end of {runs}{until}")
 
 
 def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
@@ -136,15 +139,20 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
         return _not_registered(run.task, live, situation.store)
     if run.lane in CARRIED_SLOT_KINDS:
         handed = run.lane in {SlotKind.HANDED, SlotKind.HANDED_HOLD}
-        what = "it was handed over, and waits for a worker there" if handed else "it is handed over"
-        return Reason("carried", f"another engine carries its task: {what}")
+        what = (
+            "the run was sent there and waits for a worker"
+            if handed
+            else "the run is waiting to be sent there"
+        )
+        return Reason("carried", f"another engine runs its task: {what}")
     serving = [w for w in knowing if ServedQueues.read(w.queues).includes(run.queue)]
     if not serving:
         served = sorted({ServedQueues.read(worker.queues).shown() for worker in knowing})
         return Reason(
             "other_queue",
-            f"no live worker that knows task {run.task!r} serves queue {run.queue!r}; they serve "
-            f"{_listed(served)}: start one with -q {run.queue}, or without -q for every queue",
+            f"no live worker that knows task {run.task!r} serves queue {run.queue!r}; these "
+            f"workers serve {_listed(served)}: start one with -q {run.queue}, or without -q to "
+            "serve every queue",
         )
     full = _full_limit(run, situation)
     if full is not None:
@@ -152,13 +160,14 @@ def _why_unclaimed(run: RunRecord, situation: Situation) -> Reason:
     if run.lane == SlotKind.SUSPECT:
         return Reason(
             "suspect",
-            "workers died under it twice, so it waits for a process in which it runs alone",
+            "two workers died while they ran it, so the run waits for a process that runs nothing "
+            "else",
         )
     busy = sum(worker.running for worker in serving)
     return Reason(
         "slots",
-        f"it is ready and waits for a free slot of {_workers(len(serving))}; {busy} runs are "
-        f"running there now",
+        f"the run is ready and waits for a free slot of {_workers(len(serving))}; {busy} runs are "
+        "running there now",
     )
 
 
@@ -174,7 +183,7 @@ def _full_limit(run: RunRecord, situation: Situation) -> Reason | None:
             return Reason(
                 "limit",
                 f"the limit of {whose} {name!r}{of_key} is full: {len(held)} of {capacity} are "
-                f"running, {_holders(held)}",
+                f"running: {_holders(held)}",
             )
     return _unknown_limit(run, situation)
 
@@ -188,8 +197,8 @@ def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
     of_key = f" for key {key!r}" if key else ""
     return Reason(
         "limit",
-        f"task {run.task!r} has a limit{of_key}, which {_holders(held)} held when this was asked; "
-        f"with --app module:attribute it is known how many may",
+        f"task {run.task!r} has a limit{of_key}, and {_holders(held)} held it at the time of this "
+        "check; pass --app module:attribute to see how many runs the limit allows",
     )
 
 
@@ -204,19 +213,19 @@ def _no_worker(situation: Situation) -> Reason:
         what = f"no worker has been seen since {shown_instant(latest, situation.now)}"
     return Reason(
         "no_worker",
-        f"{what} on {situation.store}; start one with `duly worker module:app`; if one is "
-        f"running, it uses another store than this: it prints which when it starts",
+        f"{what} on {situation.store}; start one with `duly worker module:app`; if a worker is "
+        "running, it uses another store: compare the store that it prints when it starts",
     )
 
 
 def _not_registered(task: str, workers: Sequence[WorkerRecord], store: str) -> Reason:
     known = sorted({name for worker in workers for name in _names(worker.tasks)})
     meant = similar(task.replace(":", ".").rpartition(".")[2], known) or known
-    hint = f"they know {_listed(meant)}" if known else "they know no task"
+    hint = f"live workers know {_listed(meant)}" if known else "live workers know no task"
     return Reason(
         "not_registered",
-        f"no live worker registers task {task!r} on {store}; {hint}: let the worker import the "
-        f"module that defines it, or carry a rename with @app.task(aliases=(…,))",
+        f"no live worker knows task {task!r} on {store}; {hint}: import the module of the task in "
+        "the worker, or keep the old name of a renamed task with @app.task(aliases=(…,))",
     )
 
 

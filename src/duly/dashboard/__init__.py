@@ -1,6 +1,7 @@
-"""The dashboard: what runs, what waits, what failed, and what people may do about it.
+"""The dashboard shows running, waiting and failed runs, and lets operators act on them.
 
-`dashboard(app, auth=...)` is an ASGI application, to be mounted in another or served on its own.
+`dashboard(app, auth=...)` is an ASGI application, which another one can mount or a server can
+serve.
 """
 
 try:

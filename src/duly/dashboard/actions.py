@@ -1,4 +1,4 @@
-"""What people do in the dashboard: forms that are sent, and recorded with who did it."""
+"""Operator actions in the dashboard: submitted forms, recorded with the operator's name."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ActionHandler = Callable[["OperatorActions", Request, FormData, str], "PageRedir
 
 
 class OperatorActions:
-    """The acts of one dashboard; those that take long go on in the background."""
+    """The actions of one dashboard. Long ones run in the background."""
 
     def __init__(self, desk: ApplicationView) -> None:
         self.view = desk
@@ -28,13 +28,13 @@ class OperatorActions:
     # -- runs --
 
     def cancel(self, request: Request, form: FormData, who: str) -> PageRedirect:
-        """Cancel a run that waits; ask one that runs to stop."""
+        """Cancel a waiting run, or ask a running one to stop."""
         run_id = _run_id(request)
         self.view.operator.runs.cancel(run_id, actor=who, reason=text_of(form, "reason"))
         return PageRedirect(f"/runs/{run_id}")
 
     def retry(self, request: Request, form: FormData, who: str) -> PageRedirect:
-        """Queue a run again that has ended, perhaps from one of its steps."""
+        """Queue a finished run again, optionally from one of its steps."""
         run_id = _run_id(request)
         step = text_of(form, "from_step") or None
         reason = text_of(form, "reason")
@@ -42,7 +42,7 @@ class OperatorActions:
         return PageRedirect(f"/runs/{run_id}")
 
     def resolve(self, request: Request, form: FormData, who: str) -> PageRedirect | PageContent:
-        """Take a person's word for what became of the step that a run was interrupted in."""
+        """Record an operator's statement about the step that the run was interrupted in."""
         run_id = _run_id(request)
         given = {name: text_of(form, name) for name in ("step", "result", "reason")}
         try:
@@ -69,7 +69,7 @@ class OperatorActions:
         return PageRedirect(f"/runs/{run_id}")
 
     def edit(self, request: Request, form: FormData, who: str) -> PageRedirect | PageContent:
-        """Retry a run with other arguments, which its task's signature has to accept."""
+        """Retry a run with other arguments, which must match the task's signature."""
         run_id = _run_id(request)
         run = self.view.operator.runs.get(run_id).record
         given = text_of(form, "arguments")
@@ -89,7 +89,7 @@ class OperatorActions:
     # -- queues and schedules --
 
     def queue(self, request: Request, form: FormData, who: str) -> PageRedirect:
-        """Pause or resume a queue, or limit it."""
+        """Pause, resume or limit a queue."""
         name, reason = str(request.path_params["name"]), text_of(form, "reason")
         queues = self.view.operator.queues
         match str(request.path_params["verb"]):
@@ -119,12 +119,12 @@ class OperatorActions:
                 begin, end = (instant_of(each, text_of(form, each)) for each in ("from", "to"))
                 schedules.backfill(name, begin, end, actor=who, reason=reason)
             case _:
-                raise PageNotFound(f"A schedule cannot be told to {verb}.")
+                raise PageNotFound(f"A schedule does not support {verb}.")
         return PageRedirect(f"/schedules/{name}")
 
 
 def actor_of(viewer: Viewer) -> str:
-    """Return who acts, as acts are recorded."""
+    """Return the name of a viewer for the audit."""
     return viewer.name
 
 
@@ -133,11 +133,11 @@ def _run_id(request: Request) -> str:
 
 
 def _step_result(happened: str, result: str) -> tuple[bool, Any]:
-    """Return whether a step is done, and what it came to."""
+    """Return whether a step is done, and its result."""
     if happened not in {"yes", "no"}:
-        raise BadOption("say whether it happened")
+        raise BadOption("say whether the step had its effect")
     if result and happened == "no":
-        raise BadOption("a step that runs again has its own result: leave that out")
+        raise BadOption("a step that runs again returns its own result: leave the result empty")
     try:
         return happened == "yes", json.loads(result) if result else None
     except (ValueError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _call(text: str) -> tuple[list[Any], dict[str, Any]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadOption(f"that is not JSON: {error}") from None
+        raise BadOption(f"the arguments are not JSON: {error}") from None
     match data:
         case {"args": list() as args, "kwargs": dict() as kwargs, **rest} if not rest:
             return args, kwargs

@@ -1,4 +1,4 @@
-"""The ASGI application: which address shows which page, and which form does which act."""
+"""The ASGI application: routes addresses to pages, and forms to operator actions."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
@@ -49,7 +49,7 @@ from duly.observe.logs import log_dashboard_link
 from duly.store.read_deadline import limit_read_time
 
 _STILL_SIGNED_IN = "You are still signed in: go back, and sign out again."
-_IN_DOUBT = "Whether it was done is not known: look before you repeat it."
+_IN_DOUBT = "It is unknown whether the action was done: check before you repeat it."
 Page = Callable[[ApplicationView, Request], PageContent | PageRedirect]
 
 
@@ -64,14 +64,15 @@ def dashboard(
 ) -> ASGIApp:
     """Return the dashboard of an application, to be mounted or served.
 
-    `auth` returns who asks. Without it the dashboard answers this machine alone, under its own
-    name, and asks for a token: its login page logs a link with it. Without `write`, which needs
-    `auth`, nobody can change anything. `hosts` are the names that it answers to. Arguments that a
-    task redacts are never shown, and none are without `show_arguments`.
+    `auth` returns the viewer of a request. Without it, the dashboard serves only this machine,
+    under its own name, and asks for a token. Its login page logs a link that contains the token.
+    Without `write`, which needs `auth`, no viewer can change anything. `hosts` are the host names
+    that it accepts. Arguments that a task redacts are never shown. Without `show_arguments`, none
+    are shown.
     """
     check_auth(auth)
     if write and auth is None:
-        raise BadOption("dashboard(…, write=True) needs auth=: say who may act")
+        raise BadOption("dashboard(…, write=True) needs auth=, which decides who is an operator")
     desk = ApplicationView(app, shows_arguments=show_arguments, writes=write)
     return _Dashboard(desk, auth, hosts, title).secured
 
@@ -163,7 +164,7 @@ class _Dashboard:
         except PageNotFound as nothing:
             return self._responses.message(request, "Not found", str(nothing), 404)
         except BadOption as error:
-            return self._responses.message(request, "That could not be done", str(error), 409)
+            return self._responses.message(request, "The action failed", str(error), 409)
         except StoreUnavailable as error:
             return self._responses.unavailable(request, error)
         if isinstance(shown, PageRedirect):
@@ -204,7 +205,7 @@ class _Dashboard:
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
         return StreamingResponse(texts(), headers=headers, media_type="application/jsonl")
 
-    # -- acts --
+    # -- actions --
 
     def _act(
         self, act: Callable[[Request, Any, str], PageRedirect | PageContent]
@@ -229,10 +230,10 @@ class _Dashboard:
             except ReadTooSlow as error:
                 return self._responses.unavailable(request, error)
             except StoreUnavailable as error:
-                # A reload would send the form again, and what was asked for may have been done.
+                # A reload would send the form again, and the action may have been done already.
                 return self._responses.unavailable(request, error, then=_IN_DOUBT)
             except DulyError as error:
-                return self._responses.message(request, "That could not be done", str(error), 409)
+                return self._responses.message(request, "The action failed", str(error), 409)
             if isinstance(done, PageRedirect):
                 return self._responses.redirect(request, done)
             html = self._responses.render(request, done, "base.html", live=False)
@@ -255,11 +256,11 @@ class _Dashboard:
                     set_cookie = cookie(request, COOKIE, session, seconds=SESSION_SECONDS)
                     answer.headers.append("Set-Cookie", set_cookie)
                     return answer
-                wrong, status = "That is not the token.", 401
+                wrong, status = "The token is wrong.", 401
             except TooManyTries:
                 wrong, status, headers = TOO_MANY_TRIES, 429, RETRY_AFTER
         elif self._logged_token is not None:
-            # The link needs an address, and only a request tells which one it is.
+            # The link needs an address, which only a request provides.
             place = f"{request.url.scheme}://{request.headers['host']}{root_of(request)}"
             log_dashboard_link(f"{place}/login#{self._logged_token}")
         shown = PageContent(
@@ -289,7 +290,7 @@ class _Dashboard:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            # Of an extra of its own, which those who do not ask need not have.
+            # Metrics need an extra, which may not be installed.
             from duly.observe.metrics import CONTENT_TYPE, exposition  # noqa: PLC0415
         except ModuleNotFoundError:
             return PlainTextResponse("Metrics need: pip install 'duly[metrics]'\n", 501)
@@ -307,10 +308,10 @@ class _Dashboard:
         except TooManyReads as error:
             return PlainTextResponse(f"{error}\n", 429, RETRY_SOON)
 
-    # -- answers --
+    # -- responses --
 
     def closed(self, request: Request, why: str, status: int) -> Response:
-        """Answer somebody who may not come in."""
+        """Return the response for a client that is not admitted."""
         shown = PageContent("message.html", {"heading": "Closed", "words": why})
         html = self._responses.render(request, shown, "bare.html", live=False)
         return HTMLResponse(html, status)
@@ -320,7 +321,7 @@ class _Dashboard:
         if request.url.path.rpartition(".")[2] in {"js", "css", "svg"}:
             return PlainTextResponse("Not found\n", status)
         heading = "Not found" if status == 404 else "Not possible"  # noqa: PLR2004
-        say = "There is no such page. The navigation leads to all there are."
+        say = "There is no such page. The navigation links to all pages."
         return self._responses.message(request, heading, say, status)
 
     async def _too_many(self, request: Request, error: Exception) -> Response:
@@ -330,5 +331,5 @@ class _Dashboard:
         return answer
 
     async def _broken(self, request: Request, _error: Exception) -> Response:
-        say = "The dashboard met an error it does not know. The log of its process has it."
+        say = "The dashboard met an unexpected error. See the log of its process."
         return self._responses.message(request, "Something went wrong", say, 500)

@@ -1,4 +1,4 @@
-"""What the pages know of the application: its store to read, its acts, and what may be shown."""
+"""The pages' view of the application: its store, its operator actions, and redaction."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -33,16 +33,14 @@ from duly.store.protocol import Inspector, RunFilter
 from duly.store.read_deadline import limit_read_time, seconds_left
 
 UNKNOWN = (
-    "Hidden: this process does not know the task, and so not which of its arguments are secret."
+    "Hidden: this process does not know the task, so it cannot tell which arguments are secret."
 )
-MISFIT = (
-    "Hidden: these arguments do not fit the task as it is now, so it is not known which are secret."
-)
-HIDDEN = "Hidden: this dashboard shows no arguments."
+MISFIT = "Hidden: these arguments do not fit the current task, so it is unknown which are secret."
+HIDDEN = "Hidden: this dashboard does not show arguments."
 
 
 class ApplicationView:
-    """The application behind a dashboard."""
+    """The application that a dashboard shows."""
 
     def __init__(self, app: Application, *, shows_arguments: bool, writes: bool) -> None:
         self._app = app
@@ -51,7 +49,7 @@ class ApplicationView:
 
     @property
     def store(self) -> Inspector:
-        """The reads."""
+        """The store, for reading."""
         return self._app.store
 
     @property
@@ -61,29 +59,29 @@ class ApplicationView:
 
     @property
     def schedules(self) -> ScheduleReads:
-        """The schedules, to be looked at."""
+        """The schedules, for reading."""
         return self._app.schedules
 
     @property
     def operator(self) -> Operations:
-        """The acts; who only looks gets at none of them, whatever a page forgot to ask."""
+        """The operator actions. A read-only dashboard has none, even if a page omits its check."""
         if not self.writes:
             raise BadOption("this dashboard is read-only")
         return self._app
 
     @property
     def sessions(self) -> SessionOperations:
-        """The sessions that were signed out; also those who only look sign out."""
+        """The ended sessions. Viewers of a read-only dashboard sign out too."""
         return self._app.sessions
 
     def wait_reason(self, run: RunRecord) -> Reason | None:
-        """Say why a run waits; None if it does not."""
+        """Return the reason that a run waits. Return None if it does not wait."""
         return self._app.runs.get(run.id).why() if run.state == State.QUEUED else None
 
-    # -- what may be shown of arguments and results --
+    # -- arguments and results without secrets --
 
     def stored_arguments(self, task: str, arguments: str) -> str | None:
-        """Return stored arguments without what is secret; None if all are hidden."""
+        """Return stored arguments without secrets. Return None if all are hidden."""
         definition = self.tasks.find(task)
         if definition is None or not self._shows_arguments:
             return None
@@ -91,25 +89,25 @@ class ApplicationView:
         return None if shown == REDACTED else shown
 
     def short_arguments(self, run: RunRecord) -> str:
-        """Return one short line, nothing where they are hidden."""
+        """Return the arguments as one short line, empty if they are hidden."""
         found = self.stored_arguments(run.task, run.arguments)
         return "" if found is None else display(found)
 
     def why_hidden(self, run: RunRecord) -> str:
-        """Say why no arguments of a run are shown."""
+        """Return the reason that the arguments of a run are hidden."""
         if not self._shows_arguments:
             return HIDDEN
         return UNKNOWN if self.tasks.find(run.task) is None else MISFIT
 
     def result(self, run: RunRecord) -> str | None:
-        """Return what a run returned; None if that is hidden."""
+        """Return the result of a run, or None if it is hidden."""
         definition = self.tasks.find(run.task)
         if definition is None or not self._shows_arguments:
             return None
         return pretty(definition.codec.redacted_result(run.result, run.arguments))
 
     def can_edit(self, run: RunRecord) -> bool:
-        """Say whether the arguments can be edited: all are to be seen, and can be checked."""
+        """Return whether all arguments are visible and the task can check them."""
         shown = self.stored_arguments(run.task, run.arguments)
         try:
             return shown is not None and json.loads(shown) == json.loads(run.arguments)
@@ -119,7 +117,7 @@ class ApplicationView:
     # -- runs --
 
     def find(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
-        """Return the runs that a search finds, newest first, and where it goes on."""
+        """Return the runs that a search finds, newest first, and the next page's cursor."""
         if search.run_id is not None:
             return self._of_ids([search.run_id], search), None
         if search.key is not None:
@@ -133,7 +131,7 @@ class ApplicationView:
         return self._look_inside(search, size)
 
     def pages(self, search: Search) -> Iterator[list[RunRecord]]:
-        """Find all runs, newest first, one page after the other."""
+        """Yield all runs that a search finds, newest first, page by page."""
         following: str | None = search.which.before
         while True:
             which = search.which._replace(before=following)
@@ -144,7 +142,7 @@ class ApplicationView:
                 return
 
     def count(self, search: Search) -> tuple[int, bool]:
-        """Return how many runs a search finds, and whether these are all: it looks a while only."""
+        """Return how many runs a search finds, and whether that is all. Its time is limited."""
         found, following = 0, search.which.before
         ends_at = monotonic() + COUNT_SECONDS
         for _ in range(COUNT_LOOKS):
@@ -158,11 +156,11 @@ class ApplicationView:
         return found, False
 
     def _look_inside(self, search: Search, size: int) -> tuple[list[RunRecord], str | None]:
-        """Look at the newest runs one by one, up to a bound."""
+        """Examine the newest runs one by one, up to a limit."""
         found: list[RunRecord] = []
         left = seconds_left()
         ends_at = monotonic() + min(SEARCH_SECONDS, SEARCH_SECONDS if left is None else left)
-        # Each look goes on where the last one ended, so none has to look at more than it returns.
+        # Each read continues where the last one ended, so none examines more than it returns.
         which = search.which._replace(limit=LOOK_RUNS, scan=LOOK_RUNS)
         for _ in range(LOOKS):
             page = self.store.list_runs(which)
@@ -187,9 +185,9 @@ class ApplicationView:
         return search.fits(self.stored_arguments(run.task, run.arguments))
 
     def list_rows(self, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, str, dict[str, str]]]:
-        """Return runs as lists show them: with their arguments and tags, and since when they run.
+        """Return runs as lists show them, with their arguments, tags and start.
 
-        That is their first start, whatever the number of their attempts.
+        The start is that of the first attempt, whatever the number of attempts.
         """
         again = [run.id for run in runs if run.claim_number > 1]
         starts = self.store.first_starts(again) if again else {}
@@ -203,5 +201,5 @@ class ApplicationView:
         ]
 
     def children(self, run_id: str) -> list[RunRecord]:
-        """Return the runs that a run made and waits for."""
+        """Return the runs that a run has created and waits for."""
         return self.store.list_runs(RunFilter(tag=(PARENT_TAG, run_id), limit=PAGE, scan=PAGE))

@@ -1,4 +1,4 @@
-"""Scripts, styles and icons: read and compressed once, and cached by browsers for good.
+"""Scripts, styles and icons, read and compressed once, and cached by browsers permanently.
 
 The address of an asset in a page ends with a digest of its content, so that another version has
 another address.
@@ -22,7 +22,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _WORTH_BYTES = 1_000
-"""What is smaller is sent as it is."""
+"""Smaller assets are sent uncompressed."""
 _FOR_GOOD = "public, max-age=31536000, immutable"
 _OUR_SITES = frozenset({"same-origin", "none"})
 
@@ -38,18 +38,18 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return all assets by their paths."""
+    """Return all assets by path."""
     files = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
     return {path.relative_to(_FOLDER).as_posix(): _read(path) for path in files}
 
 
 def asset_address(root: str, path: str) -> str:
-    """Return where a page that is mounted at `root` finds an asset."""
+    """Return the address of an asset for a page that is mounted at `root`."""
     return f"{root}/static/{path}?v={assets()[path].digest}"
 
 
 async def serve_asset(request: Request) -> Response:
-    """Answer with an asset, compressed if the client reads that."""
+    """Return an asset, compressed if the client accepts that."""
     asset = assets().get(request.path_params["path"])
     if asset is None:
         return PlainTextResponse("Not found\n", 404)
@@ -69,10 +69,10 @@ async def serve_asset(request: Request) -> Response:
 
 
 def compressed_pages(pages: ASGIApp) -> ASGIApp:
-    """Return pages that are compressed, unless another site may have made the browser ask.
+    """Return the pages with compression, except for requests that another site may have caused.
 
-    Whoever can put words into a page and see the size of the answer could guess what else is in it.
-    Browsers say who made them ask wherever a page is encrypted.
+    An attacker who can put text into a page and see the size of the response could guess the page's
+    other content. For encrypted pages, browsers send the site that caused a request.
     """
     compressing = GZipMiddleware(pages, minimum_size=_WORTH_BYTES, compresslevel=6)
 
@@ -102,6 +102,6 @@ def _reads_gzip(accepted: str) -> bool:
 def _read(path: Path) -> Asset:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()[:16]
-    # Without a time, so that every process has the same bytes.
+    # Without a timestamp, so that every process has the same bytes.
     small = gzip.compress(content, 9, mtime=0) if len(content) > _WORTH_BYTES else None
     return Asset(content, small, _TYPES[path.suffix], digest)

@@ -1,4 +1,4 @@
-"""Who may look at the dashboard, and who may act in it."""
+"""Decides who may view the dashboard and who may act in it."""
 
 import hashlib
 import hmac
@@ -20,12 +20,12 @@ from duly.limits import SESSION_SECONDS, TOKEN_BITS
 
 COOKIE = "duly_session"
 NO_NAME = "anonymous"
-"""The name of everybody whom a hook lets in without a name."""
+"""The name of all viewers that a hook admits without a name."""
 _FEWEST_SIGNS = 8
 
 
 class Viewer(NamedTuple):
-    """Somebody who may look; an operator may act, too, where the dashboard allows acts at all."""
+    """A viewer of the dashboard. An operator may also act, if the dashboard allows actions."""
 
     name: str
     role: Literal["viewer", "operator"] = "operator"
@@ -33,29 +33,30 @@ class Viewer(NamedTuple):
 
 Answer = Viewer | str | bool | None
 Auth = Callable[[Request], "Answer | Awaitable[Answer]"]
-"""Says who asks: a Viewer, or the name of an operator. None, "" and False let nobody in."""
+"""Returns a Viewer, or the name of an operator. None, "" and False refuse the request."""
 
 
 def check_auth(auth: Auth | None) -> None:
-    """Refuse what is no function of a request: nobody would know whom it lets in."""
+    """Raise BadOption unless `auth` is a function of a request, as its result would be unclear."""
     if auth is None:
         return
     if not callable(auth):
         raise BadOption(f"auth must be a function of the request, not {auth!r:.80}")
     try:
         parameters = signature_of(auth).parameters
-    except ValueError:  # One in C, which says nothing of itself.
+    except ValueError:  # A C function may have no signature.
         return
     for name, parameter in parameters.items():
         if type(parameter.default).__name__ == "Depends" or "Depends(" in str(parameter.annotation):
             raise BadOption(
-                f"auth is called with the request, and its parameter {name!r} is for FastAPI to "
-                f"fill in: read the request itself, or serve the dashboard by TaskAdmin(…, auth=…)"
+                "auth is called with the request, but FastAPI would have to fill in its parameter "
+                f"{name!r}: read the request itself, or serve the dashboard with TaskAdmin(…, "
+                "auth=…)"
             )
 
 
 async def ask(auth: Auth, request: Request) -> Viewer | None:
-    """Return who asks, whatever kind of function says so."""
+    """Return the viewer of a request. `auth` may be a sync or an async function."""
     if inspect.iscoroutinefunction(auth) or inspect.iscoroutinefunction(
         getattr(auth, "__call__", None)  # noqa: B004 - a class may have a coroutine there
     ):
@@ -72,9 +73,10 @@ async def ask(auth: Auth, request: Request) -> Viewer | None:
 
 
 def counted_as(auth: Auth, viewer: Viewer, request: Request) -> str:
-    """Return whose requests are counted together: a name, or an address where many share one name.
+    """Return the identity under which requests are counted: a name, or an address.
 
-    All who have the token share its name, and all whom a hook lets in without one.
+    An address is used if many viewers share a name: those with the token, and those that a hook
+    admits without a name.
     """
     if isinstance(auth, TokenAuth) or viewer.name == NO_NAME:
         return f"at {client_key(client_of(request)).hex()}"
@@ -89,9 +91,9 @@ _ALPHABETS = (
 
 
 def bits_of(token: str) -> float:
-    """Return how many bits of chance a token has at most, by the signs that it is made of.
+    """Return how many random bits a token has at most, judging by its characters.
 
-    What repeats a few signs, as no generator does, has none.
+    A token with few different characters, which no generator makes, has none.
     """
     signs = set(token)
     if len(signs) < _FEWEST_SIGNS:
@@ -106,24 +108,24 @@ class TokenAuth:
     def __init__(self, token: str, *, name: str = "token") -> None:
         if bits_of(token) < TOKEN_BITS:
             raise BadOption(
-                f"a token has at least {TOKEN_BITS} bits that nobody can guess; "
-                f"`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one"
+                f"a token must have at least {TOKEN_BITS} random bits; `python -c 'import secrets; "
+                "print(secrets.token_urlsafe())'` makes one"
             )
-        # What is compared and what signs sessions is a hash; the token itself is not kept.
+        # The hash is compared and signs sessions. The token itself is not kept.
         self._hash = _hash(token)
         self.viewer = Viewer(name)
-        """The one who has the token, or a session that it opened."""
+        """The viewer with the token or a session that it opened."""
         self._limit = LoginLimit()
 
     async def __call__(self, request: Request) -> Viewer | None:
-        """Return the one whose request has the token; the dashboard looks at sessions itself."""
+        """Return the viewer if the request has the token. The dashboard checks sessions itself."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         return self.viewer if await self.accepts(token.strip(), request) else None
 
     async def accepts(self, token: str, request: Request) -> bool:
-        """Return whether that is the token; raise TooManyTries where the client has to wait."""
+        """Return whether the token is right. Raise TooManyTries if the client must wait."""
         address = client_of(request)
         await self._limit.wait(address)
         ok = hmac.compare_digest(_hash(token), self._hash)
@@ -132,14 +134,14 @@ class TokenAuth:
         return ok
 
     def new_session(self) -> str:
-        """Return what the browser keeps instead of the token."""
+        """Return a new session, which the browser keeps instead of the token."""
         facts = f"{new_secret()[:32]}.{int(wall_seconds()) + SESSION_SECONDS}"
         return f"{facts}.{self._signed(facts)}"
 
     def session_of(self, request: Request) -> str | None:
-        """Return the id of the session that a request has; None if it has none of ours.
+        """Return the id of a request's session, or None without a valid one.
 
-        Its owner may have signed out: the database records that.
+        Its owner may have signed out, which the database records.
         """
         facts, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._signed(facts).encode()):
@@ -153,10 +155,10 @@ class TokenAuth:
 
 
 class BasicAuth:
-    """Names and passwords; those in `viewers` may only look."""
+    """Names and passwords. The users in `viewers` may only view."""
 
     challenge = 'Basic realm="duly", charset="UTF-8"'
-    """Makes browsers ask for them."""
+    """Makes browsers ask for a name and password."""
 
     def __init__(
         self, operators: Mapping[str, str], *, viewers: Mapping[str, str] | None = None
@@ -170,7 +172,7 @@ class BasicAuth:
         self._limit = LoginLimit()
 
     async def __call__(self, request: Request) -> Viewer | None:
-        """Return whose name and password came with the request."""
+        """Return the viewer whose name and password are in the request."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None
@@ -188,7 +190,7 @@ class BasicAuth:
 
 
 def client_of(request: Request) -> str:
-    """Return the address that a request came from, as the server has it."""
+    """Return the client address of a request, as the server reports it."""
     return request.client.host if request.client else ""
 
 

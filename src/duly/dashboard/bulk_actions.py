@@ -1,4 +1,4 @@
-"""Acts on many runs: those that were ticked, a group of dead letters, or what a filter finds."""
+"""Operator actions on many runs: selected runs, a group of dead letters, or a filter's runs."""
 
 import json
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _DOING = {"retry": "Retrying", "discard": "Discarding", "cancel": "Cancelling"}
 
 
 class BulkSelection(NamedTuple):
-    """What is to be done, and to which runs; one of three tells which."""
+    """A bulk action and its runs. One of `ids`, `group` and `search` selects them."""
 
     verb: str
     ids: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class BulkSelection(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """Say what they are."""
+        """The word for the selected runs."""
         return "run" if self.search or self.verb == "cancel" else "dead letter"
 
     @property
     def selection(self) -> str:
-        """Return which runs, as JSON: the same text for the same runs."""
+        """Return the selection as JSON: equal text for equal selections."""
         if self.search is not None:
             return json.dumps({"filter": self.search.text})
         if self.group is not None:
@@ -52,14 +52,14 @@ class BulkSelection(NamedTuple):
 
 
 class BulkActionForms:
-    """Asks once more, and acts in the background."""
+    """Asks for confirmation, and starts bulk actions in the background."""
 
     def __init__(self, desk: ApplicationView) -> None:
         self._view = desk
         self.executor = BulkActionExecutor(desk, self._next_page)
 
     def confirm(self, request: Request, form: FormData, _who: str) -> PageContent:
-        """Ask once more, saying how many runs it is about."""
+        """Ask for confirmation, with the number of runs."""
         chosen = self._read_selection(request, form)
         total, is_all = self._count(chosen)
         words = count(total) if is_all or total > COUNT_CAP else f"{total:,}+"
@@ -67,11 +67,11 @@ class BulkActionForms:
         return PageContent("confirm.html", context | {"now": self._view.store.now()})
 
     def act(self, request: Request, form: FormData, who: str) -> PageRedirect:
-        """Retry, discard or cancel, in the background."""
+        """Retry, discard or cancel runs in the background."""
         chosen = self._read_selection(request, form)
         reason = text_of(form, "reason")
         if chosen.verb == "discard" and not reason:
-            raise BadOption("discarding needs a reason; it is kept with every run")
+            raise BadOption("discarding needs a reason, which is stored with every run")
         ticket = text_of(form, "ticket") or new_id()
         total = self._count(chosen)[0]
         asked = BulkActionRequest(
@@ -80,11 +80,13 @@ class BulkActionForms:
         return PageRedirect(f"/bulk/{self.executor.start(asked)}")
 
     def show(self, desk: ApplicationView, request: Request) -> PageContent:
-        """Show how far an act is."""
+        """Show the progress of a bulk action."""
         act_id = str(request.path_params["act_id"])
         act = None if "\0" in act_id else desk.store.get_bulk(act_id)
         if act is None:
-            raise PageNotFound("There is no such act, or it ended long ago; see the audit.")
+            raise PageNotFound(
+                "There is no such bulk action. It may have ended long ago: see the audit log."
+            )
         chosen = self._read(act)
         now = desk.store.now()
         context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
@@ -96,7 +98,7 @@ class BulkActionForms:
         )
 
     def _next_page(self, act: BulkAction) -> BulkPage:
-        """Return the runs that an act has to look at next."""
+        """Return the next runs of a bulk action."""
         chosen = self._read(act)
         if chosen.ids:
             found = [self._view.store.get_run(run_id) for run_id in chosen.ids]
@@ -113,7 +115,7 @@ class BulkActionForms:
         return BulkPage(tuple(page), reached, is_last=following is None)
 
     def _read(self, act: BulkAction) -> BulkSelection:
-        """Return which runs an act is about, as they were asked for then."""
+        """Return the selection of a bulk action as it was requested."""
         match json.loads(act.selection):
             case {"filter": text}:
                 return BulkSelection(act.verb, search=self._search(act.verb, text, act.created_at))
@@ -123,7 +125,9 @@ class BulkActionForms:
                 return BulkSelection(act.verb, group=group, window=window)
             case {"ids": ids}:
                 return BulkSelection(act.verb, tuple(ids))
-        raise BadOption("another version of duly began this act, which this one cannot read")
+        raise BadOption(
+            "this bulk action was started by another version of duly and cannot be read"
+        )
 
     def _read_selection(self, request: Request, form: FormData) -> BulkSelection:
         verb, scope = text_of(form, "verb"), text_of(form, "scope")
@@ -131,7 +135,7 @@ class BulkActionForms:
             raise BadOption("runs can be retried, discarded or cancelled")
         if scope == "group":
             if verb == "cancel":
-                raise BadOption("dead letters have ended; they can be retried or discarded")
+                raise BadOption("dead letters have ended; they can only be retried or discarded")
             window = window_of(request)
             group = group_filter(request, self._view.store.now())._replace(before=None)
             return BulkSelection(verb, group=group, window=window)
@@ -140,26 +144,26 @@ class BulkActionForms:
             return BulkSelection(verb, search=self._search(verb, text_of(form, "q"), now))
         ids = tuple(str(each) for each in form.getlist("id"))[:PAGE]
         if not ids:
-            raise BadOption("nothing was selected: go back and tick some runs, or take all of them")
+            raise BadOption("nothing was selected: go back and select some runs or all runs")
         return BulkSelection(verb, ids)
 
     def _search(self, verb: str, text: str, now: int) -> Search:
-        """Return what finds the runs of a filter to which that can be done."""
+        """Return the search for those runs of a filter that allow the action."""
         search = search_query.read(text, now)
         if search.hints:
-            # It would find more than was meant.
-            raise BadOption(f"the filter is not understood: {search.hints[0]}")
+            # A misunderstood filter would select more runs than intended.
+            raise BadOption(f"the filter is not valid: {search.hints[0]}")
         if verb == "discard":
-            raise BadOption("dead letters are discarded by their groups, or ticked")
+            raise BadOption("dead letters can be discarded only by group or by selection")
         able = FINAL if verb == "retry" else frozenset(_LIVE)
         asked = search.which.states or (_DEAD if verb == "retry" else _LIVE)
         states = tuple(state for state in asked if state in able)
         if not states:
-            raise BadOption(f"no run that is {' or '.join(asked)} can be told to {verb}")
+            raise BadOption(f"no run that is {' or '.join(asked)} supports {verb}")
         return search._replace(which=search.which._replace(states=states))
 
     def _count(self, chosen: BulkSelection) -> tuple[int, bool]:
-        """Return how many runs it is about, and whether these are all."""
+        """Return the number of selected runs, and whether that is all."""
         if chosen.search is not None:
             return self._view.count(chosen.search)
         if chosen.group is not None:
@@ -169,6 +173,6 @@ class BulkActionForms:
 
 
 def text_of(form: FormData, name: str) -> str:
-    """Return a field of a form."""
+    """Return a field of a form as text."""
     found = form.get(name, "")
     return found.strip() if isinstance(found, str) else ""

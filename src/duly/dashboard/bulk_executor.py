@@ -1,7 +1,7 @@
-"""Acts on many runs: done in the background, and shown by every server process.
+"""Runs bulk actions in the background. Every server process can show their progress.
 
-The database keeps an act and its progress. The process that was asked works on it in a thread. If
-that process dies, another one that serves pages continues where the act was.
+The database keeps a bulk action and its progress. The process that received the request works on it
+in a thread. If that process dies, another process that serves pages continues the action.
 """
 
 import json
@@ -25,11 +25,11 @@ from duly.limits import (
 from duly.store.read_deadline import limit_read_time
 
 NextPage = Callable[[BulkAction], BulkPage]
-"""Finds the runs that an act has to look at next."""
+"""Returns the next runs of a bulk action."""
 
 
 class BulkActionExecutor:
-    """The acts that this process works on."""
+    """The bulk actions that this process works on."""
 
     def __init__(self, desk: ApplicationView, next_page: NextPage) -> None:
         self._view = desk
@@ -39,16 +39,17 @@ class BulkActionExecutor:
         self._threads: WeakSet[threading.Thread] = WeakSet()
 
     def start(self, asked: BulkActionRequest) -> str:
-        """Begin an act and return its id; the same that is under way is not begun twice."""
+        """Start a bulk action and return its id. If the same action is running, return that id."""
         owner = new_id()
         act_id = self._view.operator.bulk.start(asked, owner=owner)
         self._work_on(act_id, owner)
         return act_id
 
     def take_over_silent(self) -> None:
-        """Take over acts whose processes have died; called with every page, it looks now and then.
+        """Take over bulk actions whose processes have died.
 
-        Nothing depends on it that it is asked often: a page that is open asks every second.
+        Every page calls this method, but it checks only now and then. An open page calls it every
+        second.
         """
         with self._lock:
             if not self._view.writes or monotonic() < self._next_check_at:
@@ -70,16 +71,17 @@ class BulkActionExecutor:
             self._threads.add(work)
 
     def wait(self) -> None:
-        """Wait until this process works on no act."""
+        """Wait until this process works on no bulk action."""
         with self._lock:
             threads = tuple(self._threads)
         for thread in threads:
             thread.join()
 
     def _execute(self, act_id: str, owner: str) -> None:
-        """Do page after page, for as long as the act is ours.
+        """Process page after page while this process owns the action.
 
-        While the database is away it is tried again; then the act is left to whoever looks next.
+        If the database cannot be reached, this is retried for a while. Then another process takes
+        over.
         """
         failures = 0
         while failures < BULK_TRIES:
@@ -92,7 +94,7 @@ class BulkActionExecutor:
                 threading.Event().wait(BULK_PAUSE_SECONDS)
 
     def _advance(self, act_id: str, owner: str) -> bool:
-        """Do one page; return whether there is more for us to do."""
+        """Process one page. Return whether this process must continue."""
         act = self._view.store.get_bulk(act_id)
         if act is None or act.owner != owner or act.ended_at is not None:
             return False
@@ -100,23 +102,23 @@ class BulkActionExecutor:
         try:
             with limit_read_time(PAGE_SECONDS):
                 page = self._next_page(act)
-            # A page that was not ours to do is looked at again: its answer may have been lost.
+            # Continue even if `advance` did nothing: the answer to an earlier call may be lost.
             bulk.advance(act, page)
         except ReadTooSlow as error:
-            # It is no outage: the next try would take as long.
+            # This is not an outage: another try would take as long.
             bulk.fail(act, str(error))
         except OUTAGES:
             raise
         except DulyError as error:
             bulk.fail(act, str(error))
         except Exception as error:
-            # People are told at once, and the log of the process has the rest.
+            # The page shows the error at once, and the log of the process has the details.
             bulk.fail(act, f"{type(error).__name__}: {error}")
             raise
         return True
 
 
 def refusals_of(act: BulkAction) -> list[str]:
-    """Return why some runs were not retried."""
+    """Return the reasons that some runs were not retried."""
     found: list[str] = json.loads(act.refused)
     return found

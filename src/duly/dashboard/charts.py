@@ -1,6 +1,6 @@
-"""Where the bars of charts lie. The templates draw them as SVG, without script.
+"""Computes the positions of bars in charts. The templates draw them as SVG, without scripts.
 
-Where scripts run, the overview's chart is drawn anew from the table below it (`chart.js`).
+With scripts, the browser redraws the overview's chart from the table below it (`chart.js`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,19 +16,19 @@ _MINUTE = 60 * MICROSECONDS
 _HOUR = 60 * _MINUTE
 
 WINDOWS = {"1h": (_HOUR, _MINUTE), "24h": (24 * _HOUR, _HOUR), "7d": (168 * _HOUR, 6 * _HOUR)}
-"""How much time a chart shows, and how much of it in one bar."""
+"""The time span of a chart, and the time span of one bar."""
 WIDTH, HEIGHT = 960, 160
 
 
 class ChartBar(NamedTuple):
-    """What ended in one piece of time."""
+    """The runs that ended in one interval."""
 
     x: float
     width: float
     good: float
     bad: float
     other: float
-    """Heights, from below: failed, others, succeeded."""
+    """The heights, from the bottom: failed, others, succeeded."""
     wait_y: float | None
     retried_y: float | None
     title: str
@@ -36,21 +36,21 @@ class ChartBar(NamedTuple):
 
 
 class EndCounts(NamedTuple):
-    """What ended in one piece of time, as the table has it."""
+    """The numbers of runs that ended in one interval, for the table."""
 
     at: int
-    """When the piece begins."""
+    """The start of the interval."""
     succeeded: int
     failed: int
     cancelled: int
     wait: float | None
-    """The mean, in microseconds."""
+    """The mean wait in microseconds."""
     retried: int
-    """How many attempts failed and were followed by another one."""
+    """How many failed attempts were followed by another attempt."""
 
 
 class ChartMark(NamedTuple):
-    """A vertical line with a word, such as for a deployment."""
+    """A vertical line with a label, for example for a deployment."""
 
     x: float
     label: str
@@ -59,25 +59,25 @@ class ChartMark(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether there is no room for the word to the right of the line."""
+        """Whether there is no room for the label to the right of the line."""
         return self.x > WIDTH * 0.8
 
 
 class Chart(NamedTuple):
-    """Ends over time."""
+    """The ended runs over time."""
 
     bars: list[ChartBar]
     marks: list[ChartMark]
     ticks: list[tuple[float, str]]
     top: int
-    """The number of runs that reaches the upper edge."""
+    """The number of runs at the upper edge."""
     longest_wait: str
     runs: int
     failed: int
     retried: int
     summary: str
     step: int
-    """How long a piece of time is."""
+    """The length of an interval."""
 
 
 def chart(
@@ -88,7 +88,7 @@ def chart(
     window: str,
     now: int,
 ) -> Chart:
-    """Lay out the bars."""
+    """Return the chart with all positions."""
     whole, step = WINDOWS[window]
     first = (now - whole) // step * step + step
     starts = range(first, now + 1, step)
@@ -149,7 +149,7 @@ def _mark(act: AuditEntry, first: int, whole: int) -> ChartMark:
     return ChartMark(
         round((act.at - first) / whole * WIDTH, 1),
         act.reason[:24],
-        f"{exact(act.at)}: {act.reason} deployed, says {act.actor}",
+        f"{exact(act.at)}: {act.reason} deployed by {act.actor}",
         act,
     )
 
@@ -168,7 +168,7 @@ def _mean_wait(rows: Sequence[FinishedRunsByTime]) -> float | None:
 
 
 def _round_up(number: int) -> int:
-    """Return the next number that reads well on an axis."""
+    """Return the next round number for an axis."""
     power = 1
     while True:
         for step in (1, 2, 5):

@@ -1,6 +1,6 @@
-"""The JSON of the dashboard: every field of a record, instants as ISO 8601 texts in UTC.
+"""The JSON of the dashboard: all fields of a record, with instants as ISO 8601 text in UTC.
 
-What OpenAPI says of it is made from the same records.
+The OpenAPI document is generated from the same records.
 """
 
 import types
@@ -36,14 +36,14 @@ _ANY: Schema = {}
 
 
 class RecordSchema(NamedTuple):
-    """A record as JSON: fields that are stored as JSON are read, and some are left out."""
+    """A record as JSON. Fields stored as JSON are parsed, and some fields are omitted."""
 
     record: type[Any]
     without: frozenset[str] = frozenset()
     read: dict[str, Schema] = {}  # noqa: RUF012 - never changed
 
     def document(self, record: Any) -> dict[str, Any]:  # noqa: ANN401 - of the record's type
-        """Return the fields."""
+        """Return the fields of a record."""
         fields = [pair for pair in record._asdict().items() if pair[0] not in self.without]
         return {name: self._shown(name, value) for name, value in fields}
 
@@ -53,7 +53,7 @@ class RecordSchema(NamedTuple):
         return parsed(value) if name in self.read else value
 
     def schema(self) -> Schema:
-        """Say what the fields are."""
+        """Return the schema of the fields."""
         hints = get_type_hints(self.record)
         fields = {
             name: self.read[name] if name in self.read else _schema_of(name, hints[name])
@@ -63,7 +63,7 @@ class RecordSchema(NamedTuple):
         return {"type": "object", "properties": fields, "required": list(fields)}
 
 
-# What is hidden is said in words of its own, by the desk.
+# Fields that may be hidden are added separately, after redaction.
 RUN = RecordSchema(RunRecord, frozenset({"tags", "arguments", "result", "traceback"}))
 ATTEMPT = RecordSchema(AttemptRecord, frozenset({"run_id"}))
 STEP = RecordSchema(StepRecord, frozenset({"run_id", "result", "awaited"}))
@@ -76,37 +76,37 @@ WORKER = RecordSchema(WorkerRecord, read={"queues": _TEXTS, "tasks": _TEXTS})
 
 
 def run_document(run: RunRecord) -> dict[str, Any]:
-    """Return a run, as a list has it."""
+    """Return a run for a list."""
     tags = plain_tags(stored_tags(run.tags))
     return RUN.document(run) | {"tags": tags, "lane": shown_lane(run.lane)}
 
 
 def schedule_document(schedule: ScheduleRecord) -> dict[str, Any]:
-    """Return a schedule, as a list has it."""
+    """Return a schedule for a list."""
     return SCHEDULE.document(schedule) | {"lane": shown_lane(schedule.lane)}
 
 
 def run_schema() -> Schema:
-    """Say what a run is, as a list has it."""
+    """Return the schema of a run in a list."""
     found = RUN.schema()
     found["properties"]["tags"] = _OBJECT
     return found
 
 
 def detail_schema() -> Schema:
-    """Say what a run is, with all that may be shown of it."""
+    """Return the schema of a run with all its details."""
     found = run_schema()
     lists = {"attempts": ATTEMPT, "steps": STEP, "logs": LOG, "acts": AUDIT_ENTRY}
     found["properties"] |= {
-        "arguments": {"description": "null where they are hidden"},
-        "result": {"description": "null where it is hidden"},
+        "arguments": {"description": "null if the arguments are hidden"},
+        "result": {"description": "null if the result is hidden"},
         **{name: {"type": "array", "items": kind.schema()} for name, kind in lists.items()},
     }
     return found
 
 
 def page_schema(name: str, item: Schema) -> Schema:
-    """Say what a list is, and that it goes on."""
+    """Return the schema of a page of a list, with the cursor of the next page."""
     fields = {name: {"type": "array", "items": item}, "next": {"type": ["string", "null"]}}
     return {"type": "object", "properties": fields, "required": [name, "next"]}
 

@@ -1,4 +1,4 @@
-"""How instants, lengths of time, counts and stored values are shown to people."""
+"""Formats instants, durations, counts and stored values for display."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from duly.limits import COUNT_CAP, DEAD_COUNT_CAP
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SECOND = 1_000_000
 _FINE_SECONDS = 10
-NONE = "–"  # noqa: RUF001 - a dash, as print has it
+NONE = "–"  # noqa: RUF001 - a typographic dash
 
 
 def iso(microseconds: int) -> str:
@@ -32,7 +32,7 @@ def ago(microseconds: int, now: int) -> str:
 
 
 def coarse(microseconds: int) -> str:
-    """Return a length of time in its largest unit, rounded down."""
+    """Return a duration in its largest unit, rounded down."""
     seconds = microseconds // _SECOND
     for unit, name in _UNITS:
         if seconds >= unit:
@@ -41,7 +41,7 @@ def coarse(microseconds: int) -> str:
 
 
 def length(microseconds: float | None) -> str:
-    """Return how long something took, as exactly as it matters: `12 ms`, `1.25 s`, `2 h 5 min`."""
+    """Return a duration with useful precision: `12 ms`, `1.25 s`, `2 h 5 min`."""
     if microseconds is None:
         return NONE
     if microseconds < 1_000:  # noqa: PLR2004 - a millisecond
@@ -56,14 +56,14 @@ def length(microseconds: float | None) -> str:
     whole = int(seconds)
     parts: list[str] = []
     for unit, name in _UNITS:
-        if whole >= unit and len(parts) < 2:  # noqa: PLR2004 - two units tell enough
+        if whole >= unit and len(parts) < 2:  # noqa: PLR2004 - two units are enough
             parts.append(f"{whole // unit} {name}")
             whole %= unit
     return " ".join(parts)
 
 
 def exact_length(microseconds: int) -> str:
-    """Return how long something took, to the microsecond: `12.345 ms`, `2 h 5 min 3.000001 s`."""
+    """Return a duration to the microsecond: `12.345 ms`, `2 h 5 min 3.000001 s`."""
     if microseconds < _SECOND:
         return f"{microseconds / 1_000:.3f} ms"
     whole, rest = divmod(microseconds, _SECOND)
@@ -76,38 +76,38 @@ def exact_length(microseconds: int) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number; one beyond what is counted says so."""
+    """Return a number. Numbers above the counting limit end with `+`."""
     return f"{COUNT_CAP:,}+" if number > COUNT_CAP else f"{number:,}"
 
 
 def count_dead(number: int) -> str:
-    """Return how many dead letters there are; they are counted to a lower bound than others."""
+    """Return the number of dead letters, which has a lower counting limit than other numbers."""
     return f"{DEAD_COUNT_CAP:,}+" if number > DEAD_COUNT_CAP else f"{number:,}"
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share, `0 %` only where there is none."""
+    """Return a share in percent, as `0 %` only if it is zero."""
     if not whole:
         return NONE
     share = 100 * part / whole
-    if 0 < share < 0.1:  # noqa: PLR2004 - the least that is told
+    if 0 < share < 0.1:  # noqa: PLR2004 - the least share shown
         return "< 0.1 %"
     return f"{share:.3g} %" if share < 10 else f"{share:.0f} %"  # noqa: PLR2004
 
 
 def short_task(name: str) -> str:
-    """Return the function's name of a task."""
+    """Return the function name of a task."""
     return name.rpartition(":")[2] or name
 
 
 def pretty(text: str | None) -> str:
-    """Return stored JSON, indented; integers are exact."""
+    """Return stored JSON, indented. Integers are exact."""
     if text is None:
         return "null"
     try:
         data = json.loads(text)
         shown = json.dumps(data, indent=2, ensure_ascii=False)
-        # Half a character has no bytes of its own, and is shown as it is escaped.
+        # A lone surrogate cannot be encoded, so show it escaped.
         return shown if size_of(shown) < math.inf else json.dumps(data, indent=2)
     except (ValueError, RecursionError):
         return text

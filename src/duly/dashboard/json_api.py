@@ -1,4 +1,4 @@
-"""What the pages show, as JSON to be read by programs; nothing can be changed by it."""
+"""A read-only JSON API with the content of the pages."""
 
 import json
 import re
@@ -31,18 +31,18 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _TEXT: Document = {"type": "string"}
 _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": PAGE_DEFAULT}
 _REFUSALS = {
-    401: "Nobody has signed in",
-    403: "Not for you",
-    404: "There is no such thing",
-    421: "The dashboard does not answer to that host name",
-    422: "A parameter is not understood",
+    401: "Not signed in",
+    403: "Access denied",
+    404: "Not found",
+    421: "The dashboard does not answer requests for that host name",
+    422: "A parameter is not valid",
     429: "The viewer has too many requests open",
     503: "The database does not answer",
 }
 
 
 class _Endpoint(NamedTuple):
-    """One address: what it answers, what it takes, and what OpenAPI says of it."""
+    """One address: its content, its parameters and its OpenAPI description."""
 
     path: str
     summary: str
@@ -52,7 +52,7 @@ class _Endpoint(NamedTuple):
 
 
 def routes(desk: ApplicationView, reads: Reads) -> list[Route]:
-    """Return the addresses."""
+    """Return the routes."""
     document = openapi()
 
     async def describe(_request: Request) -> Response:
@@ -91,7 +91,7 @@ def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) 
     return JSONResponse({"detail": words}, status, headers)
 
 
-# -- what is read --
+# -- content --
 
 
 def _runs(desk: ApplicationView, request: Request) -> Document:
@@ -125,7 +125,7 @@ def _run(desk: ApplicationView, request: Request) -> Document:
 
 
 def export_dead_letters(desk: ApplicationView, request: Request) -> Iterator[str]:
-    """Give the dead letters that a request chooses as JSON, one in a line, by pages."""
+    """Yield the selected dead letters as JSON lines, page by page."""
     with limit_read_time(PAGE_SECONDS):
         which = selection_of(request, desk.store.now())
     for page in desk.pages(Search("", which)):
@@ -142,7 +142,7 @@ def _exported(desk: ApplicationView, run: RunRecord) -> str:
 def _groups(desk: ApplicationView, request: Request) -> Document:
     window = _text(request, "window") or "all"
     if window not in WINDOWS:
-        raise BadOption(f"window is one of {', '.join(WINDOWS)}, not {window!r:.40}")
+        raise BadOption(f"window must be one of {', '.join(WINDOWS)}, not {window!r:.40}")
     ago = WINDOWS[window]
     since = None if ago is None else desk.store.now() - ago
     groups = desk.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
@@ -182,16 +182,16 @@ def _limit(request: Request) -> int:
     if given is None:
         return PAGE_DEFAULT
     if not (_NUMBER.fullmatch(given) and int(given) <= PAGE):
-        raise BadOption(f"limit is a whole number from 1 to {PAGE}")
+        raise BadOption(f"limit must be a whole number from 1 to {PAGE}")
     return int(given)
 
 
-# -- what is said of it --
+# -- description --
 
 _ENDPOINTS = (
     _Endpoint(
         "/api/runs",
-        "Runs that a filter finds, newest first",
+        "Runs that match a filter, newest first",
         _runs,
         documents.page_schema("runs", documents.run_schema()),
         {"q": _TEXT, "before": _TEXT, "limit": _LIMIT},
@@ -229,7 +229,7 @@ _ENDPOINTS = (
 
 
 def openapi() -> Document:
-    """Return the OpenAPI document of all of it."""
+    """Return the OpenAPI document of the API."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "duly dashboard", "version": VERSION},

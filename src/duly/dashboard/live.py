@@ -1,4 +1,4 @@
-"""Keeps a page up to date: the page's own address, asked for as a stream of events."""
+"""Keeps a page up to date: the page requests its own address as a stream of events."""
 
 import asyncio
 import hashlib
@@ -22,16 +22,16 @@ from duly.limits import (
 )
 
 _TIMES = re.compile(r"<time\b([^>]*)>[^<]*</time>")
-"""How long ago something was changes all the time, and is counted on by the page itself."""
+"""The text of times changes constantly, and the page's script updates it."""
 _TROUBLE = b"trouble"
 _PAUSE_FACTOR = 4
-"""How many times as long as a page took to be made it is left alone."""
+"""The pause before the next rendering, as a multiple of the time that rendering took."""
 _SILENCE = 15
-"""After so many looks without a change, a word that we are still there."""
+"""After this many renderings without a change, send a comment to keep the stream alive."""
 
 
 class LivePages:
-    """The pages that are kept up to date."""
+    """The streams of open pages."""
 
     def __init__(self) -> None:
         self.limit = ViewerLimit(LIVE_STREAMS_OF_ONE)
@@ -39,7 +39,7 @@ class LivePages:
     def answer(
         self, request: Request, render: Callable[[], Awaitable[str]], *, viewer: str
     ) -> Response:
-        """Return a stream of what the page shows, whenever that changes."""
+        """Return a stream that sends the page's content whenever it changes."""
         headers = {"Retry-After": "30"}
         if not self.limit.has_room(viewer):
             return PlainTextResponse("You have too many pages open.\n", 429, headers=headers)
@@ -53,14 +53,15 @@ class LivePages:
         seen = b""
         quiet = 0
         ends_at = monotonic() + LIVE_LONGEST_SECONDS
-        # A stream ends at some time, and the page asks for another: so it is asked again who
-        # looks at it.
+        # A stream ends after a while, and the page opens another one, which checks the viewer
+        # again.
         while monotonic() < ends_at and not await request.is_disconnected():
             began = monotonic()
             try:
                 text = await render()
             except StoreUnavailable as error:
-                # What is shown stays. When the database answers, it is told whatever it was.
+                # The page keeps its content. Once the database answers, the content is sent in any
+                # case.
                 if seen != _TROUBLE:
                     slow = isinstance(error, ReadTooSlow)
                     words = "is slow" if slow else "does not answer"
@@ -69,7 +70,7 @@ class LivePages:
                 await asyncio.sleep(_pause(began))
                 continue
             except TooManyReads:
-                # What is shown stays: other requests of the same viewer were first.
+                # The page keeps its content: other requests of the same viewer came first.
                 await asyncio.sleep(_pause(began))
                 continue
             digest = hashlib.sha256(_TIMES.sub(r"<time\1>", text).encode()).digest()
@@ -88,10 +89,10 @@ class LivePages:
 
 
 class _LiveResponse(StreamingResponse):
-    """Counts while it is open, and ends when nobody takes what it sends.
+    """Counts as open until it ends. It ends when a message cannot be sent for a while.
 
-    A server that speaks WSGI tells nobody that a client is gone, and one that is slow holds what
-    waits for it: in both cases what is sent is never taken.
+    A WSGI server does not report that a client has disconnected, and a slow client blocks the
+    stream. In both cases, messages cannot be sent.
     """
 
     def __init__(self, streams: LivePages, viewer: str, events: AsyncGenerator[str, None]) -> None:
@@ -112,5 +113,5 @@ class _LiveResponse(StreamingResponse):
 
 
 def _pause(began: float) -> float:
-    """Return how long to wait: a page that costs much is made anew the more rarely."""
+    """Return how long to wait. A page that is slow to render is rendered less often."""
     return max(LIVE_SECONDS, _PAUSE_FACTOR * (monotonic() - began))

@@ -1,6 +1,6 @@
-"""All that the dashboard knows of an application: what it reads, and what people may do.
+"""The parts of an application that the dashboard uses: reads and operator actions.
 
-`Duly` has all of it, and the pages see nothing else of it: no worker, no tables, no statements.
+`Duly` implements them. The pages use nothing else of it: no worker, no tables, no statements.
 """
 
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ class RunHandle(Protocol):
     @property
     def record(self) -> RunRecord: ...
     def why(self) -> Reason:
-        """Say why it is not running."""
+        """Return why the run is not running."""
         ...
 
 
 class RunOperations(Protocol):
-    """What can be done about runs."""
+    """Operator actions on runs."""
 
     def get(self, run_id: str) -> RunHandle: ...
     def cancel(self, run_id: str, *, actor: str, reason: str) -> str: ...
@@ -64,13 +64,13 @@ class RunOperations(Protocol):
 
 
 class DeadLetterOperations(Protocol):
-    """What can be done about dead letters."""
+    """Operator actions on dead letters."""
 
     def discard(self, run_ids: str, *, actor: str, reason: str) -> object: ...
 
 
 class BulkOperations(Protocol):
-    """Acts on many runs."""
+    """Operator actions on many runs."""
 
     def start(self, asked: BulkActionRequest, *, owner: str) -> str: ...
     def take_over(self, owner: str, *, lease: float) -> Sequence[str]: ...
@@ -79,7 +79,7 @@ class BulkOperations(Protocol):
 
 
 class QueueOperations(Protocol):
-    """What can be done about queues."""
+    """Operator actions on queues."""
 
     def pause(self, name: str, *, actor: str, reason: str) -> None: ...
     def resume(self, name: str, *, actor: str, reason: str) -> None: ...
@@ -87,7 +87,7 @@ class QueueOperations(Protocol):
 
 
 class ScheduleReads(Protocol):
-    """Schedules as they are said in words, and when they come due."""
+    """Schedules with descriptions in words, and their instants."""
 
     def page(self, after: str, limit: int) -> Sequence[ScheduleView]: ...
     def get(self, name: str) -> ScheduleView: ...
@@ -96,7 +96,7 @@ class ScheduleReads(Protocol):
 
 
 class ScheduleOperations(ScheduleReads, Protocol):
-    """What can be done about schedules."""
+    """Operator actions on schedules."""
 
     def pause(self, name: str, *, actor: str, reason: str) -> None: ...
     def resume(self, name: str, *, actor: str, reason: str) -> None: ...
@@ -114,7 +114,7 @@ class SessionOperations(Protocol):
 
 
 class Operations(Protocol):
-    """All that people may do."""
+    """All operator actions."""
 
     @property
     def runs(self) -> RunOperations: ...
@@ -129,11 +129,11 @@ class Operations(Protocol):
 
 
 class Application(Operations, Protocol):
-    """The application behind a dashboard."""
+    """The application that a dashboard shows."""
 
     @property
     def store(self) -> Inspector:
-        """The reads."""
+        """The store, for reading."""
         ...
 
     @property

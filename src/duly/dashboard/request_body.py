@@ -1,8 +1,8 @@
-"""Bodies of requests: read whole before a page looks into them, or refused unread.
+"""Reads request bodies completely before a page uses them, or refuses them unread.
 
-An HTTP/1.1 server parses the rest of a body that was refused, before it reads the next request from
-that connection. For a body in one-byte chunks that takes half a minute of the server's only thread.
-So the answer closes the connection, and a body in chunks, which has no length, is not read at all.
+An HTTP/1.1 server parses the rest of a refused body before it reads the next request from that
+connection. For a body in one-byte chunks, that takes half a minute of the server's only thread. The
+response therefore closes the connection. A chunked body, which has no length, is not read at all.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _LENGTH = re.compile("[0-9]{1,9}")
 
 
 class RefusedBody(NamedTuple):
-    """Why a body is not read."""
+    """The reason that a body is not read."""
 
     status: int
     words: str
@@ -27,21 +27,21 @@ class RefusedBody(NamedTuple):
 
 _NO_LENGTH = RefusedBody(
     411,
-    "This request does not have the length of its body in Content-Length. If it came through a "
-    "proxy, have the proxy read requests whole before it passes them on.",
+    "This request has no Content-Length with the length of its body. If it came through a proxy, "
+    "let the proxy buffer the whole request before it forwards it.",
 )
 _CUT_OFF = RefusedBody(400, "The connection ended before this request was complete.")
 _TOO_LONG = RefusedBody(
     413,
-    f"This is longer than the {HTTP_BODY_BYTES // 1024} KB that a form may have, or took longer "
-    f"than the {HTTP_FORM_SECONDS:.0f} s in which it must be sent.",
+    f"This form is larger than {HTTP_BODY_BYTES // 1024} KB, or took longer to send than "
+    f"{HTTP_FORM_SECONDS:.0f} s.",
 )
 
 
 async def read_body(request: Request) -> Receive | RefusedBody:
-    """Return what gives the whole body, as often as it is asked; or why the body is not read.
+    """Return a `receive` that returns the whole body each time, or the reason for a refusal.
 
-    Nothing looks into the body of a GET request, so it stays with the server.
+    The body of a GET request is not used, so it is not read.
     """
     if "transfer-encoding" in request.headers:
         return _NO_LENGTH
@@ -61,7 +61,7 @@ async def read_body(request: Request) -> Receive | RefusedBody:
 
 
 def closes_connection(scope: Scope) -> bool:
-    """Return whether the server of a request takes `Connection: close`.
+    """Return whether the server of a request supports `Connection: close`.
 
     HTTP/2 has no such header, and a WSGI application must not send it.
     """
@@ -69,13 +69,12 @@ def closes_connection(scope: Scope) -> bool:
 
 
 async def _read(receive: Receive) -> bytes | RefusedBody:
-    """Return the body, or why it is refused: it is too long, comes too slowly or was cut off.
+    """Return the body, or a refusal if it is too long, too slow or incomplete.
 
-    A form that was cut off could name another task or a smaller number than its sender meant.
-
-    In HTTP/2 a body need not say how long it is.
+    An incomplete form could name another task or a smaller number than its sender meant. In HTTP/2,
+    a body need not announce its length.
     """
-    body = bytearray()  # It grows without being copied, however small the pieces are.
+    body = bytearray()  # A bytearray grows without copies, however small the chunks are.
     more = True
     try:
         async with asyncio.timeout(HTTP_FORM_SECONDS):

@@ -1,4 +1,4 @@
-"""The answers of the dashboard: pages from templates, redirections and error pages."""
+"""The responses of the dashboard: pages from templates, redirects and error pages."""
 
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -7,6 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from duly.core.display import display_action
 from duly.dashboard import formatting, search_query
 from duly.dashboard.assets import asset_address
 from duly.dashboard.auth import Viewer
@@ -26,11 +27,11 @@ NAVIGATION = (
     ("tasks", "Tasks", "t"),
     ("audit", "Audit", "a"),
 )
-"""Address, name, and the key that leads there behind g."""
+"""The path, the name, and the key to press after g."""
 
 
 class ResponseFactory:
-    """Makes the answers of one dashboard."""
+    """Creates the responses of one dashboard."""
 
     def __init__(self, *, title: str, writes: bool, has_sessions: bool) -> None:
         self._title = title
@@ -39,25 +40,25 @@ class ResponseFactory:
         self._templates = _environment()
 
     def may_act(self, viewer: Viewer | None) -> bool:
-        """Return whether a viewer may act."""
+        """Return whether a viewer may perform operator actions."""
         return self._writes and viewer is not None and viewer.role == "operator"
 
     def unavailable(
         self, request: Request, error: StoreUnavailable, *, then: str = "Reload to try again."
     ) -> Response:
-        """Answer that the database is away or too slow."""
+        """Return the response for a database that cannot be reached or is too slow."""
         is_slow = isinstance(error, ReadTooSlow)
         heading = "This took too long" if is_slow else "The database does not answer"
         return self.message(request, heading, f"{_sentence(error)} {then}", 503)
 
     def message(self, request: Request, heading: str, say: str, status: int) -> Response:
-        """Answer with a few words on a page."""
+        """Return a page with a short message."""
         shown = PageContent("message.html", {"heading": heading, "words": say})
         html = self.render(request, shown, "base.html", live=False)
         return HTMLResponse(html, status)
 
     def redirect(self, request: Request, where: PageRedirect) -> RedirectResponse:
-        """Send the browser to another page."""
+        """Return a redirect to another page."""
         return RedirectResponse(root_of(request) + quote(where.path, safe="/?=&%:"), 303)
 
     def render(self, request: Request, shown: PageContent, layout: str, *, live: bool) -> str:
@@ -86,7 +87,7 @@ class ResponseFactory:
 
 
 def root_of(request: Request) -> str:
-    """Return the path under which the dashboard is mounted, behind a proxy's prefix too."""
+    """Return the path under which the dashboard is mounted, including a proxy's prefix."""
     root: str = request.scope.get("root_path", "")
     return quote(root.rstrip("/"))
 
@@ -97,7 +98,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _environment() -> Environment:
-    # Everything is escaped, whatever a template is called.
+    # Escape everything, whatever the name of a template is.
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -113,6 +114,7 @@ def _environment() -> Environment:
         "coarse": formatting.coarse,
         "number": formatting.count,
         "dead_number": formatting.count_dead,
+        "action": display_action,
         "short_task": formatting.short_task,
         "pretty": formatting.pretty,
     }
@@ -122,5 +124,5 @@ def _environment() -> Environment:
 
 
 def _query(**parameters: str | None) -> str:
-    """Return the part of an address behind its question mark."""
+    """Return the query string of an address."""
     return urlencode({name: value for name, value in parameters.items() if value})

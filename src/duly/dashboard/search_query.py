@@ -1,7 +1,7 @@
 """The filter bar: `task:shop:send state:failed tag:tenant=7 args.order_id:42 since:24h`.
 
-A filter lives in the address of its page, as its text. A value with blanks or quotes is written as
-a string of JSON: `tag:"name=two words"`.
+The address of a page contains its filter as text. A value with blanks or quotes is written as a
+JSON string: `tag:"name=two words"`.
 """
 
 import json
@@ -25,43 +25,43 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _TERM = re.compile(rf'([a-z]+(?:\.[^:\s"]+)?):({_QUOTED}|\S+)|({_QUOTED}|\S+)', re.DOTALL)
 _STRING = re.compile(_QUOTED, re.DOTALL)
 _PLAIN_TERM = re.compile(r'[^\s"\\]*')
-"""What needs no quotes in a filter."""
+"""A value that needs no quotes in a filter."""
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SINCE = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 class Search(NamedTuple):
-    """What a filter asks for, and what could not be understood of it."""
+    """A parsed filter, with hints for the parts that were not understood."""
 
     text: str
     which: RunFilter
     key: str | None = None
     run_id: str | None = None
     arguments: tuple[tuple[tuple[str, ...], str], ...] = ()
-    """Paths into the arguments, and the values that are to be there."""
+    """Paths in the arguments, and the values that must be there."""
     error: str | None = None
     hints: tuple[str, ...] = ()
 
     @property
     def looks_inside(self) -> bool:
-        """Whether each run has to be looked at to tell if it fits."""
+        """Whether each run must be examined to decide if it matches."""
         return bool(self.arguments) or self.error is not None
 
     def may_fit(self, run: RunRecord) -> bool:
-        """Return whether a run is worth a closer look: its error has the text.
+        """Return whether a run may match: its error contains the text.
 
-        Its stored arguments are not read: the time that takes would tell what is redacted in them.
+        Its stored arguments are not read, because the time that takes would reveal redacted values.
         """
         return self.error is None or self.error.lower() in (run.error or "").lower()
 
     def fits(self, arguments: str | None) -> bool:
-        """Say whether a run that may fit does, by its arguments as they are shown."""
+        """Return whether the redacted arguments match."""
         data = _call_of(arguments)
         return all(_has(data, path, value) for path, value in self.arguments)
 
     def selects(self, run: RunRecord) -> bool:
-        """Return whether a run fits, as far as that can be told without its arguments."""
+        """Return whether a run matches in everything except its arguments."""
         which = self.which
         tags = {} if which.tag is None else stored_tags(run.tags)
         return (
@@ -76,7 +76,7 @@ class Search(NamedTuple):
 
 
 def read(text: str, now: int, *, cursor: str | None = None) -> Search:
-    """Read a filter. What is not understood becomes a hint, and the filter finds nothing."""
+    """Parse a filter. A part that cannot be read becomes a hint, and the filter finds nothing."""
     which = RunFilter(before=_run_id(cursor), limit=PAGE_DEFAULT, scan=SCAN_RUNS)
     found = Search(text.strip(), which)
     if len(found.text) > FILTER_CHARACTERS:
@@ -94,7 +94,7 @@ def read(text: str, now: int, *, cursor: str | None = None) -> Search:
 
 
 def term(name: str, value: str) -> str:
-    """Return a term that finds this value, whatever the value contains."""
+    """Return a term that finds this value, whatever characters it contains."""
     return f"{name}:{value if value and _PLAIN_TERM.fullmatch(value) else _quoted(value)}"
 
 
@@ -102,13 +102,13 @@ def tag_term(name: str, value: str) -> str:
     """Return a term that finds the runs with this tag."""
     if "=" not in name and _PLAIN_TERM.fullmatch(name + value):
         return f"tag:{name}={value}"
-    # An equals sign of the name must not be taken for the one behind it.
+    # An equals sign in the name must not be read as the separator.
     escaped = _quoted(name).replace("=", r"\u003d")
     return f"tag:{escaped[:-1]}={_quoted(value)[1:]}"
 
 
 def with_term(text: str, name: str, value: str | None) -> str:
-    """Return a filter that asks for this value under a name, or for any, and else for the same."""
+    """Return a filter with this value for a name, or without the name, and otherwise unchanged."""
     others: list[str] = []
     if len(text) <= FILTER_CHARACTERS:
         others = [match[0] for match in _TERM.finditer(text) if match[1] != name]
@@ -145,7 +145,7 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         case "since":
             length = _SINCE.fullmatch(value)
             if length is None:
-                return _hint(found, f"since: takes 30m, 24h or 7d, not {value}.")
+                return _hint(found, f"since: must be 30m, 24h or 7d, not {value}.")
             begin = now - int(length[1]) * _UNITS[length[2]] * MICROSECONDS
             return found._replace(which=which._replace(since=begin))
     if name.startswith("args."):
@@ -153,19 +153,21 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         return found._replace(arguments=(*found.arguments, (path, value)))
     near = nearest(name, QUALIFIERS)
     meant = "" if near is None else f" did you mean {near}:{written}?"
-    return _hint(found, f"There is no filter {name}:;{meant} There are {', '.join(QUALIFIERS)}.")
+    return _hint(
+        found, f"There is no filter {name}:;{meant} The filters are {', '.join(QUALIFIERS)}."
+    )
 
 
 def _no_state(name: str) -> str:
     near = nearest(name, STATES)
     meant = "" if near is None else f" did you mean state:{near}?"
-    return f"There is no state {name};{meant} There are {', '.join(STATES)}."
+    return f"There is no state {name};{meant} The states are {', '.join(STATES)}."
 
 
 def _with_tag(found: Search, written: str) -> Search:
     if found.which.tag is not None:
         return _given_twice(found, "tag")
-    _unquoted(written)  # Raises if it cannot be read.
+    _unquoted(written)  # Raises if the text cannot be read.
     name, equals, value = written.partition("=")
     if not equals:
         return _hint(found, f"A tag is written tag:name=value, not tag:{written}.")
@@ -177,8 +179,8 @@ def _with_tag(found: Search, written: str) -> Search:
 
 
 def _given_twice(found: Search, name: str) -> Search:
-    # To take one of them would find more than was meant.
-    return _hint(found, f"A filter has {name}: once.")
+    # Using only one of them would find more runs than intended.
+    return _hint(found, f"A filter can have {name}: only once.")
 
 
 def _bare(found: Search, word: str) -> Search:
@@ -187,7 +189,7 @@ def _bare(found: Search, word: str) -> Search:
     if _run_id(word):
         return found._replace(run_id=word)
     return _hint(
-        found, f"{word} is no run's id. Filters have names, such as task:, state: or error:{word}."
+        found, f"{word} is not a run id. Filters have names, such as task:, state: or error:{word}."
     )
 
 
@@ -208,8 +210,8 @@ def _unquoted(written: str) -> str:
     except ValueError:
         pass
     raise BadOption(
-        rf"{written} cannot be read: a value in quotes ends with one, and has \" and \\ for quotes "
-        "and backslashes."
+        f'{written} is not valid: a quoted value ends with a quote, and uses \\" and \\\\ for '
+        "quotes and backslashes."
     )
 
 
@@ -218,13 +220,13 @@ def _run_id(text: str | None) -> str | None:
 
 
 def _call_of(arguments: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    """Return stored arguments by name and by place."""
+    """Return stored arguments by name and position."""
     try:
         data = json.loads(arguments or "null")
     except (ValueError, RecursionError):
         return _NOTHING
     if isinstance(data, list) and len(data) == 2 and isinstance(data[1], dict):  # noqa: PLR2004
-        # Positional arguments are found by their place, named ones by their name.
+        # Positional arguments are found by their position, named ones by their name.
         positional = data[0] if isinstance(data[0], list) else []
         return {str(place): item for place, item in enumerate(positional)} | data[1]
     return data

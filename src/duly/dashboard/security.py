@@ -1,4 +1,4 @@
-"""What every request has to pass before a page sees it, and what every answer carries."""
+"""Checks every request before a page receives it, and adds headers to every response."""
 
 import hmac
 import ipaddress
@@ -24,21 +24,21 @@ from duly.limits import LOGIN_SECONDS
 CSRF_COOKIE = "duly_csrf"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-duly-csrf"
-TOO_MANY_TRIES = "Too many wrong tries; wait a minute."
+TOO_MANY_TRIES = "Too many wrong attempts; wait a minute."
 RETRY_AFTER = {"Retry-After": str(round(LOGIN_SECONDS))}
 _SAFE = frozenset({"GET", "HEAD"})
 _SECRET = re.compile(r"[0-9a-f]{32,128}")
-_BROKEN = "The dashboard could not find out who asks. The log of its process says why."
+_BROKEN = "The dashboard could not identify you. See the log of its process."
 _NO_DATABASE = "The database does not answer. Reload to try again."
 _IN_PROCESS = "http.response.debug"
-"""An ASGI extension that only Starlette's TestClient offers; no request can claim it."""
+"""An ASGI extension that only Starlette's TestClient offers. No request can claim it."""
 _FORWARDED = frozenset(
     {"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"}
 )
-"""Headers of proxies, beside all that begin with x-forwarded-."""
+"""Headers that proxies set, in addition to all that start with x-forwarded-."""
 _NOT_LOCAL = (
-    "This dashboard was mounted without auth=, so it answers only to the machine it runs on. "
-    "Give dashboard(…, auth=…) to serve it to others."
+    "This dashboard was mounted without auth=, so it answers only requests from its own machine. "
+    "Pass dashboard(…, auth=…) to serve it to others."
 )
 
 HEADERS = {
@@ -55,7 +55,7 @@ HEADERS = {
 
 
 class SecurityMiddleware:
-    """Lets requests through to the pages, or answers itself why not."""
+    """Passes requests on to the pages, or responds with the reason for a refusal."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class SecurityMiddleware:
         self._pages = pages
         self._auth = auth
         self._is_local_only = is_local_only
-        # A name of another site may lead to this machine. Only the Host header tells.
+        # A host name of another site may resolve to this machine. Only the Host header shows it.
         self._hosts = LOOPBACK_HOSTS if hosts is None and is_local_only else check_hosts(hosts)
         self._has_ended = has_ended
         self._closed = closed
         self.wait_for_bulk_actions = wait_for_bulk_actions
-        """Waits until this process works on no act on many runs."""
+        """Waits until this process works on no bulk action."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -102,18 +102,18 @@ class SecurityMiddleware:
         except StoreUnavailable:
             refused = self._closed(request, _NO_DATABASE, 503)
         except Exception:
-            # The server logs the error of the auth hook; the client learns nothing of it.
+            # The server logs the error of the auth hook. The client must not see it.
             await self._closed(request, _BROKEN, 500)(scope, receive, answer)
             raise
         await (refused or self._pages)(scope, receive, answer)
 
     async def _refuse(self, request: Request, unread: RefusedBody | None) -> Response | None:
-        """Return the answer to a request that may not pass; None if it may."""
+        """Return the response to a refused request, or None if the request may pass."""
         host = host_name(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse(
-                "This dashboard does not answer to that host name. Whoever serves it can allow "
-                "it with --allow-host, or hosts= where it is mounted.\n",
+                "This dashboard does not answer requests for that host name. Its operator can "
+                "allow the name with --allow-host, or hosts= where the dashboard is mounted.\n",
                 421,
             )
         if unread is not None:
@@ -141,7 +141,7 @@ class SecurityMiddleware:
         if isinstance(self._auth, TokenAuth):
             session = self._auth.session_of(request)
             if session is not None:
-                # Its signature is right, so the search for its end counts as a read of that viewer.
+                # The signature is valid, so the database read counts as a read of that viewer.
                 self._remember_viewer(request, self._auth.viewer)
                 if not await self._has_ended(request, session):
                     return self._auth.viewer
@@ -164,30 +164,33 @@ class SecurityMiddleware:
 
 
 async def _cross_site_problem(request: Request) -> str | None:
-    """Say why a write did not come from one of our own pages; None if it did."""
+    """Return why a write did not come from one of our own pages, or None if it did."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        return "This came from another site."
-    # Browsers that send no referrer call the origin of their own forms null; then the token tells.
+        return "This request came from another site."
+    # Browsers without referrers send null as the origin of our forms. Then the token decides.
     origin = request.headers.get("origin", "null")
     if origin != "null" and origin.partition("://")[2] != request.headers.get("host"):
-        return "This came from another site."
+        return "This request came from another site."
     given = request.headers.get(CSRF_HEADER)
     if given is None:
         kind = request.headers.get("content-type", "").partition(";")[0]
         if kind not in {"application/x-www-form-urlencoded", "multipart/form-data"}:
-            return "This is not a form of ours."
+            return "This form does not belong to this dashboard."
         try:
             form = await request.form(max_files=0, max_fields=1_000)
         except (HTTPException, MultiPartException, KeyError, ValueError):
-            return "This is not a form of ours."
+            return "This form does not belong to this dashboard."
         given = str(form.get(CSRF_FIELD, ""))
     if not hmac.compare_digest(given.encode("utf-8", "replace"), request.state.csrf.encode()):
-        return "This form is too old, or not ours. Go back, reload the page, and try again."
+        return (
+            "This form is too old, or does not belong to this dashboard. Go back, reload the page, "
+            "and try again."
+        )
     return None
 
 
 def _with_headers(send: Send, request: Request, *, closes: bool) -> Send:
-    """Return what adds the headers of every answer, errors too."""
+    """Return a `send` that adds the headers of every response, including errors."""
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -206,7 +209,7 @@ def _with_headers(send: Send, request: Request, *, closes: bool) -> Send:
 
 
 def cookie(request: Request, name: str, value: str, *, seconds: int | None = None) -> str:
-    """Return a cookie that no other site can make a browser send, and no script can read."""
+    """Return a cookie that other sites cannot make a browser send and scripts cannot read."""
     path = request.scope.get("root_path", "") or "/"
     parts = [f"{name}={value}", f"Path={path}", "HttpOnly", "SameSite=Strict"]
     if seconds is not None:
@@ -217,14 +220,14 @@ def cookie(request: Request, name: str, value: str, *, seconds: int | None = Non
 
 
 def _path_in(request: Request) -> str:
-    """Return the path below where the dashboard is mounted."""
+    """Return the path relative to the dashboard's root."""
     path: str = request.scope["path"]
     root: str = request.scope.get("root_path", "")
     return path.removeprefix(root) if root and path.startswith(root) else path
 
 
 def _is_local(request: Request) -> bool:
-    """Return whether a request comes from this machine, and not through a proxy on it."""
+    """Return whether a request comes from this machine and not through a proxy on it."""
     if any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers):
         return False
     try:
@@ -234,5 +237,5 @@ def _is_local(request: Request) -> bool:
 
 
 def _is_in_process(request: Request) -> bool:
-    """Return whether a TestClient in this process made the request, and plays no other client."""
+    """Return whether a TestClient in this process made the request under its own address."""
     return _IN_PROCESS in request.scope.get("extensions", {}) and client_of(request) == "testclient"

@@ -1,4 +1,4 @@
-"""Serves the dashboard on its own, with uvicorn."""
+"""Serves the dashboard on its own with uvicorn."""
 
 import socket as sockets
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from duly.errors import DulyError
 
 _SHUTDOWN_SECONDS = 2
-"""Open pages are streams that never end; nobody waits for them."""
+"""Open pages are endless streams, so shutdown does not wait for them."""
 
 
 class CannotListen(DulyError):
-    """The address is taken, or not ours."""
+    """The address is in use or not available on this machine."""
 
     def __init__(self, host: str, port: int, why: OSError) -> None:
-        super().__init__(f"cannot listen at {host}:{port}: {why.strerror}; give another --port")
+        super().__init__(f"cannot listen on {host}:{port}: {why.strerror}; choose another --port")
 
 
 def listen(host: str, port: int) -> sockets.socket:
-    """Return a socket that listens."""
+    """Return a listening socket."""
     try:
         family, kind, _, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
         found = sockets.socket(family, kind)
@@ -37,7 +37,7 @@ def listen(host: str, port: int) -> sockets.socket:
 
 
 def below(pages: ASGIApp, root: str) -> ASGIApp:
-    """Serve pages below a path that a proxy has, whether it takes that off or not."""
+    """Serve pages below the path of a proxy, whether or not the proxy removes the path."""
     if not root:
         return pages
 
@@ -52,9 +52,9 @@ def below(pages: ASGIApp, root: str) -> ASGIApp:
 
 
 def serve(pages: ASGIApp, socket: sockets.socket, *, proxies: Sequence[str] = ()) -> None:
-    """Answer requests until a signal ends it.
+    """Serve requests until a signal stops the server.
 
-    Only these proxies may tell the client's address and scheme. Without any, uvicorn would believe
+    Only these proxies may set the client's address and scheme. Without any, uvicorn would trust
     every program on this machine.
     """
     config = uvicorn.Config(

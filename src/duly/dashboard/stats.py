@@ -1,4 +1,4 @@
-"""Percentiles, rates and the sentence about health, out of counted ends. Pure functions."""
+"""Computes percentiles, rates and the health summary from run counts. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -25,45 +25,45 @@ _LONG_WAIT = 60 * MICROSECONDS
 _VERY_LONG_WAIT = 15 * 60 * MICROSECONDS
 _LATE_SCHEDULE = 120 * MICROSECONDS
 _NAMED = 3
-"""So many tasks that no worker can run are named."""
+"""At most this many stranded tasks are named."""
 
 
 class RunStats(NamedTuple):
-    """What is known of the ends of some runs."""
+    """Statistics of some finished runs."""
 
     runs: int
     failed: int
     lasted: int
-    """From their first starts to their ends, all together, in microseconds."""
+    """The sum of the durations from first start to end, in microseconds."""
     took: dict[int, int]
     waited: dict[int, int]
 
     @property
     def p50(self) -> float | None:
-        """About half of the runs took no longer from first start to end, in microseconds.
+        """The duration that half of the runs did not exceed, in microseconds.
 
-        Where all lie between the same two bounds, their mean tells more than the bounds.
+        If all durations are within one bucket, their mean is more precise than its bounds.
         """
         return self.mean if len(self.took) == 1 else quantile(self.took, 0.5)
 
     @property
     def p95(self) -> float | None:
-        """Nearly all of the runs took no longer."""
+        """The duration that 95 % of the runs did not exceed."""
         return self.mean if len(self.took) == 1 else quantile(self.took, 0.95)
 
     @property
     def wait_p95(self) -> float | None:
-        """Nearly all of the runs had waited no longer."""
+        """The waiting time that 95 % of the runs did not exceed."""
         return quantile(self.waited, 0.95)
 
     @property
     def mean(self) -> float | None:
-        """How long runs took on average."""
+        """The mean duration of the runs."""
         return self.lasted / self.runs if self.runs else None
 
 
 def run_stats(ends: Iterable[FinishedRunsByTask]) -> RunStats:
-    """Add up."""
+    """Return the statistics of these runs."""
     runs = failed = lasted = 0
     took: dict[int, int] = {}
     waited: dict[int, int] = {}
@@ -77,7 +77,7 @@ def run_stats(ends: Iterable[FinishedRunsByTask]) -> RunStats:
 
 
 def quantile(bounds: dict[int, int], share: float) -> float | None:
-    """Return microseconds that such a share did not exceed, as near as the bounds tell."""
+    """Return the microseconds that this share did not exceed, interpolated between the bounds."""
     total = sum(bounds.values())
     if not total:
         return None
@@ -86,7 +86,7 @@ def quantile(bounds: dict[int, int], share: float) -> float | None:
     for bound in sorted(bounds):
         number = bounds[bound]
         if passed + number >= wanted:
-            # Between two bounds they are taken to be spread evenly.
+            # Values within a bucket are assumed to be evenly distributed.
             lower = max((known for known in BOUNDS if known < bound), default=0)
             part = (wanted - passed) / number
             upper = bound if bound < BEYOND else 2 * lower
@@ -96,35 +96,35 @@ def quantile(bounds: dict[int, int], share: float) -> float | None:
 
 
 class HealthSummary(NamedTuple):
-    """One sentence, and what it rests on."""
+    """The health in one sentence, with its reasons."""
 
     level: str
     sentence: str
     reasons: tuple[tuple[str, str, str], ...]
-    """Level, words, and the page that shows more."""
+    """The level, the text, and the page with details."""
 
 
 class HealthInputs(NamedTuple):
-    """What health is judged by."""
+    """The data that health is derived from."""
 
     now: int
     workers: Sequence[WorkerRecord]
     queues: Sequence[QueueRecord]
     ends: Sequence[FinishedRunsByTime]
-    """Of the last hour."""
+    """The runs that ended in the last hour."""
     oldest_due_at: int | None
     schedules: Sequence[ScheduleRecord]
     oldest_transaction: OpenTransaction | None = None
-    """Of those that keep dead rows from being removed."""
+    """The oldest transaction that prevents the removal of dead rows."""
     dead: int = 0
-    """Dead letters, whatever their age."""
+    """The number of dead letters of any age."""
     interrupted: int = 0
     stranded: Sequence[StrandedRuns] = ()
-    """What no live worker can run."""
+    """The runs that no live worker can run."""
 
 
 def summarize_health(seen: HealthInputs) -> HealthSummary:
-    """Say how things stand."""
+    """Return the health summary."""
     reasons = [
         *_of_workers(seen),
         *_of_stranded(seen),
@@ -136,9 +136,9 @@ def summarize_health(seen: HealthInputs) -> HealthSummary:
         *_of_transactions(seen.oldest_transaction),
     ]
     if any(level == "bad" for level, _, _ in reasons):
-        return HealthSummary("bad", "Something needs you.", tuple(reasons))
+        return HealthSummary("bad", "Action needed.", tuple(reasons))
     if reasons:
-        return HealthSummary("warn", "Working, with something to look at.", tuple(reasons))
+        return HealthSummary("warn", "Working, with warnings.", tuple(reasons))
     live = _in_state(seen.workers, "live")
     done = sum(row.runs for row in seen.ends)
     words = f"{live} live worker{'s' * (live != 1)}, {done:,} runs ended in the last hour"
@@ -161,7 +161,7 @@ def _of_workers(seen: HealthInputs) -> Reasons:
 
 def _of_stranded(seen: HealthInputs) -> Reasons:
     if not _in_state(seen.workers, "live"):
-        return  # That none is live is the reason, and is told.
+        return  # The lack of live workers is the cause, and is reported already.
     for each in seen.stranded[:_NAMED]:
         yield "bad", each.sentence, f"runs?{urlencode({'q': term('task', each.task)})}"
     more = len({each.task for each in seen.stranded[_NAMED:]})
@@ -176,10 +176,10 @@ def _of_dead(dead: int, interrupted: int) -> Reasons:
         had = "it had its effect" if interrupted == 1 else "they had their effects"
         words = f"{count_dead(interrupted)} {were} interrupted"
         place = f"runs?{urlencode({'q': 'state:interrupted'})}"
-        yield "bad", f"{words}: a person has to find out whether {had}", place
+        yield "bad", f"{words}: find out whether {had}", place
     if dead:
         wait = "dead letter waits" if dead == 1 else "dead letters wait"
-        yield "warn", f"{count_dead(dead)} {wait} for a person", "dead"
+        yield "warn", f"{count_dead(dead)} {wait} for an operator", "dead"
 
 
 def _in_state(workers: Sequence[WorkerRecord], state: str) -> int:
@@ -218,7 +218,7 @@ def _of_transactions(oldest: OpenTransaction | None) -> Reasons:
         words = f"a transaction has been open for {age} in {oldest.session()}"
         yield (
             "warn",
-            f"{words}: the database cannot remove ended runs, and claims slow down",
+            f"{words}: the database cannot remove ended runs, so claiming runs becomes slow",
             "queues",
         )
 

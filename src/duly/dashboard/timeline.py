@@ -1,18 +1,19 @@
-"""Which states a run came through, and when. Pure functions."""
+"""The states of a run over time. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from duly.core.display import display_action
 from duly.core.record import AttemptRecord, AuditEntry, RunRecord
 from duly.core.states import FINAL
 from duly.dashboard.waterfall import attempt_labels
 
 _ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interrupted"}
-"""How a generation ended, told from its last attempt; else it failed."""
+"""How a generation ended, by the outcome of its last attempt. Otherwise it failed."""
 
 
 class StateChange(NamedTuple):
-    """When a run came into a state, and why."""
+    """A state that a run reached, with its time and reason."""
 
     state: str
     at: int
@@ -25,7 +26,7 @@ def timeline(
     """Return the states of a run, oldest first."""
     found = [StateChange("queued", run.created_at, "made"), *_of_attempts(run, attempts)]
     found += [
-        StateChange("queued", act.at, f"{act.act} by {act.actor}")
+        StateChange("queued", act.at, f"{display_action(act.act)} by {act.actor}")
         for act in acts
         if "redrive" in act.act
     ]
@@ -33,7 +34,7 @@ def timeline(
         if run.claimed_at is not None:
             found.append(StateChange("running", run.claimed_at, attempt_labels(run, attempts)[-1]))
         found += [
-            StateChange("running", act.at, f"{act.actor} asked it to stop")
+            StateChange("running", act.at, f"{act.actor} requested cancellation")
             for act in acts
             if act.act == "cancel"
         ]

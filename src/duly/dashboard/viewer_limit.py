@@ -1,4 +1,4 @@
-"""Bounds what one viewer may have open at the same time, so that other viewers are served."""
+"""Limits the open requests of one viewer, so that other viewers are served."""
 
 import asyncio
 from collections import Counter, deque
@@ -17,17 +17,17 @@ RETRY_SOON = {"Retry-After": "5"}
 
 
 class TooManyReads(Exception):
-    """A viewer sent more requests at the same time than are read for one viewer."""
+    """A viewer has sent more concurrent requests than are read for one viewer."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"You have too many requests open: {READS_OF_ONE} are read at the same time. "
-            f"Wait until they are answered, then try again."
+            f"You have too many requests open: at most {READS_OF_ONE} are read at the same time. "
+            "Wait for their answers, then try again."
         )
 
 
 class ViewerLimit:
-    """Counts what each viewer has open, and lets a viewer wait while that is too much."""
+    """Counts the open requests of each viewer, and lets a viewer wait for room."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,12 +35,12 @@ class ViewerLimit:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def has_room(self, viewer: str) -> bool:
-        """Return whether a viewer may open another one."""
+        """Return whether a viewer may open another request."""
         return self.open[viewer] < self._most
 
     @contextmanager
     def counted(self, viewer: str) -> Iterator[None]:
-        """Count one as open during a block."""
+        """Count one request as open during a block."""
         self.open[viewer] += 1
         try:
             yield
@@ -49,9 +49,9 @@ class ViewerLimit:
 
     @asynccontextmanager
     async def awaited(self, viewer: str, seconds: float | None) -> AsyncIterator[None]:
-        """Wait for room, then count one as open during a block.
+        """Wait for room, then count one request as open during a block.
 
-        Those who wait get room in the order in which they came. Raise TimeoutError after so many
+        Waiting requests get room in the order of their arrival. Raise TimeoutError after this many
         seconds without room.
         """
         if self.has_room(viewer):
@@ -72,7 +72,7 @@ class ViewerLimit:
                 await room
         except BaseException:
             if room.done() and not room.cancelled():
-                self._close(viewer)  # It was given at the moment at which the waiting ended.
+                self._close(viewer)  # Room was given at the moment when the waiting ended.
             else:
                 with suppress(ValueError):
                     waiting.remove(room)
@@ -83,7 +83,8 @@ class ViewerLimit:
         while waiting:
             room = waiting.popleft()
             if not room.done():
-                room.set_result(None)  # The count stays: the one who waited has the room now.
+                # The count stays the same: the waiting request has the room now.
+                room.set_result(None)
                 return
         self.open[viewer] -= 1
         if not self.open[viewer]:
@@ -92,19 +93,19 @@ class ViewerLimit:
 
 
 class Reads:
-    """Runs what requests read from the database on threads, a few of one viewer at a time.
+    """Runs database reads of requests on threads, a few per viewer at a time.
 
-    The threads are few, and all viewers share them.
+    There are few threads, and all viewers share them.
     """
 
     def __init__(self) -> None:
         self._limits: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerLimit] = (
             WeakKeyDictionary()
         )
-        """One for each event loop that serves pages: a loop cannot wake waiters of another."""
+        """One limit per event loop that serves pages: a loop cannot wake the waiters of another."""
 
     async def run(self, request: Request, read: Callable[[], T]) -> T:
-        """Return what a function reads; raise TooManyReads if the viewer waited too long."""
+        """Return the result of a read. Raise TooManyReads if the viewer waited too long."""
         async with AsyncExitStack() as stack:
             room = self._limit().awaited(request.state.counted_as, READ_WAIT_SECONDS)
             try:
@@ -114,9 +115,9 @@ class Reads:
             return await run_in_threadpool(read)
 
     async def run_when_free(self, request: Request, read: Callable[[], T]) -> T:
-        """Return what a function reads, however long the viewer has to wait.
+        """Return the result of a read, however long the viewer must wait.
 
-        This is for an answer that has begun.
+        This is for a response that has started.
         """
         async with self._limit().awaited(request.state.counted_as, None):
             return await run_in_threadpool(read)
@@ -125,6 +126,6 @@ class Reads:
         loop = asyncio.get_running_loop()
         limit = self._limits.get(loop)
         if limit is None:
-            # Only the thread of this loop gets here.
+            # Only the thread of this loop reaches this line.
             limit = self._limits[loop] = ViewerLimit(READS_OF_ONE)
         return limit

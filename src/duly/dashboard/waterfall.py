@@ -1,7 +1,7 @@
-"""What a run did from when it was made until its end, as bars under each other. Pure functions.
+"""Lays out the history of a run as horizontal bars, from its creation to its end. Pure functions.
 
-Templates draw them as SVG. Between two attempts a run backs off, sleeps, waits for something or for
-a worker: what is on record says which.
+Templates draw the bars as SVG. Between two attempts a run backs off, sleeps, or waits for an event
+or a worker. The records show which.
 """
 
 import re
@@ -16,10 +16,10 @@ from duly.core.states import FINAL
 from duly.dashboard.formatting import exact_length
 
 _ERROR_STEP = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
-"""What a step adds to an exception that leaves it; the innermost comes first."""
+"""The note that a step adds to an exception. The innermost step comes first."""
 _BACKED_OFF = frozenset({"raised", "timed_out", "outage"})
 _AWAITED = frozenset({"sleep", "wait", "gather"})
-_INTERRUPTED, _CALLED_DONE = "interrupted", "called done by a person"
+_INTERRUPTED, _CALLED_DONE = "interrupted", "marked done by an operator"
 
 
 class Span(NamedTuple):
@@ -31,23 +31,23 @@ class Span(NamedTuple):
     begin: int
     end: int
     is_open: bool = False
-    """Whether it goes on."""
+    """Whether the bar has not ended yet."""
     note: str = ""
 
     @property
     def words(self) -> str:
-        """How long it took, exactly."""
+        """The exact duration."""
         took = self.end - self.begin
         return (exact_length(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
 
     @property
     def is_bad(self) -> bool:
-        """Whether it ended as nobody wished."""
+        """Whether it ended with a failure."""
         return self.note in {*_BACKED_OFF, "lost", "vanished", _INTERRUPTED}
 
 
 class WaterfallRow(NamedTuple):
-    """A bar and where it lies, in hundredths of the width."""
+    """A bar with its position, in percent of the width."""
 
     span: Span
     x: float
@@ -57,7 +57,7 @@ class WaterfallRow(NamedTuple):
 def waterfall(
     run: RunRecord, attempts: Sequence[AttemptRecord], steps: Sequence[StepRecord], now: int
 ) -> list[WaterfallRow]:
-    """Lay out what a run did from when it was made until its end, or now."""
+    """Return the bars of a run, from its creation to its end or to now."""
     spans = list(_spans(run, attempts, steps, now))
     if not spans:
         return []
@@ -73,7 +73,7 @@ def waterfall(
 
 
 class _AttemptSpan(NamedTuple):
-    """An attempt, ended or under way, with the steps that ended or go on in it."""
+    """An ended or running attempt, with the steps that ended or are running in it."""
 
     span: Span
     claim_number: int
@@ -91,7 +91,7 @@ def _spans(
         yield from _until_due(run, run.created_at, end, "delayed", is_open=run.state not in FINAL)
         return
     first = tries[0]
-    # When a run was due is known of its last claim alone.
+    # A run's due time is only known for its last claim.
     if len(tries) == 1 and run.state != "queued":
         yield from _until_due(run, run.created_at, first.span.begin, "delayed")
     else:
@@ -110,7 +110,7 @@ def _spans(
 def _gap(
     run: RunRecord | None, one: _AttemptSpan, until: int, generation: int, *, is_open: bool = False
 ) -> Iterator[Span]:
-    """Say what a run did between an attempt and the next; `run` is given where it knows when."""
+    """Yield the bars between two attempts. `run` is passed if its due time applies here."""
     begin = one.span.end
     if generation != one.generation:
         label = "ended, before the retry"
@@ -119,7 +119,7 @@ def _gap(
     elif one.outcome == "snoozed":
         label = "snoozed"
     elif one.outcome == "suspended":
-        # What it waits for has a bar of its own.
+        # The awaited event has its own bar.
         awaited = [span.end for span in one.steps if span.kind in _AWAITED]
         begin = max([begin, *awaited])
         if begin < until:
@@ -137,7 +137,7 @@ def _gap(
 def _until_due(
     run: RunRecord, begin: int, until: int, label: str, *, is_open: bool = False
 ) -> Iterator[Span]:
-    """Part the time before an attempt into that before it was due and that in the queue."""
+    """Yield the time before an attempt, divided into before and after it was due."""
     due = min(max(run.due_at, begin), until)
     if due > begin:
         yield Span("pause", label, begin, due, is_open and due == until)
@@ -173,7 +173,7 @@ def _attempt_spans(
 
 
 def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[str]:
-    """Name the attempts; one that waits for something in its midst has parts."""
+    """Return labels for the attempts. An attempt that waited for something has several parts."""
     numbers = [(attempt.generation, attempt.attempt) for attempt in attempts]
     if run.state == "running":
         numbers.append((run.generation, run.attempt))
@@ -188,9 +188,9 @@ def attempt_labels(run: RunRecord, attempts: Sequence[AttemptRecord]) -> list[st
 
 
 def _place_steps(tries: Sequence[_AttemptSpan], steps: Sequence[StepRecord], now: int) -> None:
-    """Put each step into the attempt in which it ended, and what was waited for where it began."""
+    """Add each step to the attempt where it ended, and each wait to the one where it began."""
     before = 0
-    # They grow: an attempt begins when the one before it has ended.
+    # The ends are sorted: an attempt starts after the previous one has ended.
     ends = [one.span.end for one in tries]
     by_claim = {one.claim_number: one for one in tries}
     for step in sorted(steps, key=lambda step: step.ended_at or now):
@@ -204,15 +204,15 @@ def _place_steps(tries: Sequence[_AttemptSpan], steps: Sequence[StepRecord], now
         end = step.ended_at if step.done else None
         begin = step.began_at
         seen_at = begin if step.kind in _AWAITED else now if end is None else end
-        # By the ends of attempts: their starts are told a little late.
+        # Search by the ends of attempts, since their starts are recorded slightly late.
         place = bisect_left(ends, seen_at)
         place = place if place < len(ends) else -1
         one = tries[place]
         if step.kind in _AWAITED:
             end = _over(step, tries[place + 1] if place not in {-1, len(tries) - 1} else None)
         elif end is not None and begin == end:
-            # Of a step that may run again only the end is written down: it began when the one
-            # before it had ended, or its attempt had begun.
+            # For a step that may run again, only the end is recorded. It started when the previous
+            # step ended or when its attempt started.
             begin = min(end, max(one.span.begin, before))
         until = max(now if end is None else end, begin)
         one.steps.append(Span(step.kind, step.name, begin, until, is_open=end is None))
@@ -220,9 +220,9 @@ def _place_steps(tries: Sequence[_AttemptSpan], steps: Sequence[StepRecord], now
 
 
 def _held(step: StepRecord, attempt: Span) -> Span:
-    """Return the bar of a step of which the beginning was written down, as it must not run twice.
+    """Return the bar of a step whose start is recorded because it must not run twice.
 
-    It ends with its attempt at the latest. A person may call it done much later.
+    It ends with its attempt at the latest. An operator may mark it done much later.
     """
     end = attempt.end if step.ended_at is None else min(step.ended_at, attempt.end)
     note = ""
@@ -236,7 +236,7 @@ def _held(step: StepRecord, attempt: Span) -> Span:
 
 
 def _over(step: StepRecord, following: _AttemptSpan | None) -> int | None:
-    """Return when what was waited for was there: that is written by the attempt that goes on."""
+    """Return when a wait was over. The attempt that continues records it."""
     if not step.done or step.ended_at is None:
         return None
     ends = [step.ended_at]
@@ -248,7 +248,7 @@ def _over(step: StepRecord, following: _AttemptSpan | None) -> int | None:
 
 
 def _add_raised(one: _AttemptSpan, attempt: AttemptRecord) -> None:
-    """Add the step that an exception left, which is on record nowhere else."""
+    """Add the step that raised an exception, which has no record of its own."""
     found = _ERROR_STEP.search(attempt.traceback or "")
     if found is None or one.outcome not in _BACKED_OFF:
         return
@@ -260,6 +260,6 @@ def _add_raised(one: _AttemptSpan, attempt: AttemptRecord) -> None:
 
 
 def _begun_with_steps(one: _AttemptSpan) -> _AttemptSpan:
-    # The start of an attempt is told from when its end was written, a little late.
+    # The start of an attempt is derived from the time its end was written, slightly late.
     begin = min([one.span.begin, *(span.begin for span in one.steps)])
     return one._replace(span=one.span._replace(begin=begin))

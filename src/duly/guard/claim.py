@@ -52,8 +52,8 @@ def check_is_result(result: object) -> None:
         result.close()  # Without it, Python warns that no code awaited it.
     raise PayloadError(
         "result",
-        f"is of type {type(result).__name__}, so that the body may have only begun, and nobody "
-        f"goes on with it; return what it comes to, or let the guarded function be async def",
+        f"is of type {type(result).__name__}: the function may not have finished; return its final "
+        "value, or make the guarded function async def",
     )
 
 
@@ -92,7 +92,9 @@ class GuardClaim:
         if self._lease is not None:
             return self._lease.result
         if self._found.problem is not None:
-            raise PayloadError("result", f"it was not kept: {self._found.problem}")
+            raise PayloadError(
+                "result", f"the returned value was not stored: {self._found.problem}"
+            )
         return self._results.decode_result(self._found.result)
 
     @property
@@ -172,8 +174,12 @@ class GuardClaim:
     def _begin_end(self) -> "KeyLease":
         """Return the lease, whose end can be reported only once."""
         if self._lease is None or not self._lease.begin_end():
-            what = "it has ended" if self.first else "another caller has run the body"
-            raise RuntimeError(f"there is nothing to say about key {self.key!r}: {what}")
+            what = (
+                "this claim has already ended"
+                if self.first
+                else "this caller does not hold the key"
+            )
+            raise RuntimeError(f"the claim of key {self.key!r} cannot be ended: {what}")
         return self._lease
 
     def _finish(self, hold: "KeyLease", result: object) -> None:

@@ -71,10 +71,15 @@ class SenderUnknown(BadOption):
 
     def __init__(self, letter: DeadLetterRecord, known: int) -> None:
         whose = f"application {letter.application!r} of {letter.engine}"
-        what = f"{whose} is not known here; replay it where that is imported, under that name"
+        what = (
+            f"{whose} is not known here; retry the dead letter in a process that imports that "
+            "application under this name"
+        )
         if known:
-            what = f"{known} of this name use this guard: {whose}; give each a name of its own"
-        super().__init__(f"letter {letter.id} cannot be sent again: {what}")
+            what = (
+                f"{known} applications of this name use this guard: {whose}; give each its own name"
+            )
+        super().__init__(f"dead letter {letter.id} cannot be sent again: {what}")
 
 
 class LetterNotSent(DulyError):
@@ -85,7 +90,7 @@ class LetterNotSent(DulyError):
         more = len(ended.unsent) - 1
         others = f", nor {more} other{'s' * (more > 1)}" if more else ""
         super().__init__(
-            f"letter {first.letter_id} was not sent again{others}: {first.problem}; "
+            f"dead letter {first.letter_id} was not sent again{others}: {first.problem}; "
             f"{ended.done} {'was' if ended.done == 1 else 'were'} sent, all others stay open"
         )
         self.ended = ended
@@ -301,7 +306,7 @@ class GuardDeadLetters:
         self, letter_ids: str | Sequence[str] | None, which: DeadLetterFilter | None
     ) -> Iterator[DeadLetterRecord]:
         if (letter_ids is None) == (which is None):
-            raise BadOption("name letters either by id or by filter")
+            raise BadOption("name dead letters either by id or by filter")
         if letter_ids is not None:
             named = (letter_ids,) if isinstance(letter_ids, str) else tuple(letter_ids)
             # All ids are looked up before any is changed, so a wrong id leaves nothing half done.

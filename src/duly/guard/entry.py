@@ -113,8 +113,8 @@ class KeyEntry:
         """Refuse a second concurrent entry: on exit, the two could not be distinguished."""
         if not self._turn.acquire(blocking=False):
             raise RuntimeError(
-                f"this guard.once({self._key!r}) is entered already; each thread and each "
-                f"coroutine has to call guard.once for itself"
+                f"this guard.once({self._key!r}) is already entered; call guard.once() again in "
+                "each thread and each coroutine"
             )
         try:
             yield

@@ -53,8 +53,8 @@ class Guard:
         self.namespace = check_namespace(namespace)
         if not 1 <= lease <= LOCK_SECONDS:
             raise BadOption(
-                f"lease must be from 1 second to {LOCK_SECONDS}, not {lease!r}; it is renewed "
-                f"while a body runs, so it need not be long"
+                f"lease must be from 1 second to {LOCK_SECONDS}, not {lease!r}; duly renews the "
+                "lease while the guarded function runs, so a short lease is enough"
             )
         self.lease = float(lease)
         self.ttl = check_ttl(ttl)
@@ -239,7 +239,7 @@ def check_ttl(ttl: float | None) -> float | None:
     """Return how long to keep a key, or raise BadOption."""
     if ttl is not None and not 0 < ttl <= DELAY_SECONDS:
         raise BadOption(
-            f"ttl must be more than 0 seconds and at most {DELAY_SECONDS}, or None for ever, "
-            f"not {ttl!r}"
+            f"ttl must be more than 0 seconds and at most {DELAY_SECONDS}, or None to keep keys "
+            f"forever, not {ttl!r}"
         )
     return ttl

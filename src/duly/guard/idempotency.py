@@ -53,7 +53,7 @@ class KeyedFunction:
         wait: float,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise BadOption(f"{function.__qualname__} is a generator, which has no one result")
+            raise BadOption(f"{function.__qualname__} is a generator, which has no single result")
         self.guard = guard
         self.function = function
         self.name = check_name("name", name or _own_name(function))
@@ -94,8 +94,8 @@ def _own_name(function: Callable[..., Any]) -> str:
     # functions would get each other's results.
     if "<" in function.__qualname__:
         raise BadOption(
-            f"{task_name(function)} may be the name of several functions, which would share keys "
-            f"and results; give this one its own: name=…"
+            f"several functions may have the name {task_name(function)}, and they would share keys "
+            "and results; give this function its own name: name=…"
         )
     return task_name(function)
 

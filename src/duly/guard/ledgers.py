@@ -29,8 +29,8 @@ def open_ledger(url: str, *, on_eviction: OnEviction = "warn") -> Ledger:
 def _open_store(url: str) -> Ledger:
     if url.partition("://")[0] not in STORES:
         raise StoreRefused(
-            f"{shown_scheme(url)} is no ledger duly knows; use sqlite:///file.db, "
-            f"postgresql://user@host/database or redis://host:port/number"
+            f"{shown_scheme(url)} is not a supported guard URL; use sqlite:///file.db, "
+            "postgresql://user@host/database or redis://host:port/number"
         )
     return open_store(url)
 

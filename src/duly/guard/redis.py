@@ -184,21 +184,21 @@ class RedisLedger:
         policy = facts.get("maxmemory_policy")
         if policy is None and on_eviction == "refuse":
             raise StoreRefused(
-                f"{self.shown_url} does not tell its maxmemory-policy, so it may forget keys; let "
-                f"its user call INFO"
+                f"{self.shown_url} does not report its maxmemory-policy, so it may evict keys; "
+                "allow its user to call INFO"
             )
         if policy not in {None, "noeviction"}:
             notice = (
-                f"{self.shown_url} forgets keys when its memory is full (maxmemory-policy "
-                f"{policy}), and what it forgets can run twice; set noeviction"
+                f"{self.shown_url} evicts keys when its memory is full (maxmemory-policy "
+                f"{policy}), so calls with evicted keys can run twice; set noeviction"
             )
             if on_eviction == "refuse":
                 raise StoreRefused(notice)
             self.notices.append(notice)
         if facts.get("aof_enabled", 1) == 0:
             self.notices.append(
-                f"{self.shown_url} keeps no log of its writes, so a restart forgets keys, and "
-                f"what it forgets can run twice; set appendonly yes"
+                f"{self.shown_url} does not log its writes, so a restart loses keys, and calls "
+                "with lost keys can run twice; set appendonly yes"
             )
 
     @contextmanager
@@ -231,25 +231,28 @@ def translate_error(error: RedisError, place: str, words: str) -> StoreError:
     refusals = (names.AuthenticationError, names.AuthorizationError, names.NoPermissionError)
     if isinstance(error, refusals) or re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b", words):
         return StoreRefused(
-            f"{place} refuses this ({words}); check the user, the password and what it may do"
+            f"{place} refuses the command ({words}); check the user, the password and the "
+            "permissions of the user"
         )
     if isinstance(error, names.MovedError | names.AskError):
         return StoreRefused(
-            f"{place} is a part of a Redis Cluster ({words}), which a guard cannot use; name a "
-            f"Redis that stands alone, or PostgreSQL"
+            f"{place} is part of a Redis Cluster ({words}), which a guard cannot use; use a "
+            "standalone Redis or PostgreSQL"
         )
     if re.search(r"\bOOM\b|when used memory >", words):
         return StoreFull(
-            f"{place} is full ({words}); nothing was written; raise its maxmemory or free some"
+            f"{place} is full ({words}); nothing was written; raise maxmemory or free memory"
         )
     if isinstance(error, names.ReadOnlyError) or re.search(r"\b(READONLY|MISCONF)\b", words):
         return StoreReadOnly(
-            f"{place} cannot be written ({words}); name the primary, and see that it can save"
+            f"{place} does not accept writes ({words}); use the primary, and check that it can "
+            "save to disk"
         )
     outages = (names.ConnectionError, names.TimeoutError, names.ClusterDownError, NoScriptError)
     if isinstance(error, outages) or re.search(r"\b(LOADING|BUSY|NOREPLICAS|TRYAGAIN)\b", words):
         return StoreUnavailable(
-            f"{place} cannot be reached ({words}); check that it runs and that the address is right"
+            f"{place} cannot be reached ({words}); check that the server runs and that the address "
+            "is right"
         )
     return StoreError(f"{place}: {words}")
 
@@ -261,8 +264,8 @@ def _options(url: str, shown_url: str) -> dict[str, Any]:
     except ValueError:
         # The driver's message may repeat a password that contains special characters.
         raise StoreRefused(
-            f"the address {shown_url} cannot be read; write it as "
-            f"redis://user:password@host:port/number, with %-codes for special characters"
+            f"the address {shown_url} is not valid; write it as "
+            "redis://user:password@host:port/number, with %-codes for special characters"
         ) from None
     defaults: dict[str, Any] = {
         "socket_timeout": REDIS_SECONDS,

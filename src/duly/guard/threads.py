@@ -152,7 +152,7 @@ class HelperThreads:
 
     def _start(self) -> bool:
         try:
-            threading.Thread(target=self._serve, name="duly-clerk", daemon=True).start()
+            threading.Thread(target=self._serve, name="duly-guard-helper", daemon=True).start()
         except RuntimeError:  # The interpreter is ending, and starts no more threads.
             return False
         return True

@@ -1,1 +1,1 @@
-"""duly in the shape of other systems, and inside frameworks."""
+"""Integrations of duly with web frameworks, Django and other task queues."""

@@ -1,4 +1,4 @@
-"""The part of a carrier that runs in the processes of another engine's workers."""
+"""The part of a carrier that runs in the worker processes of another engine."""
 
 import threading
 from contextlib import suppress
@@ -14,10 +14,10 @@ _START_PAUSE_SECONDS = 2.0
 
 
 class CarrierWorker:
-    """One worker of ours per process, which runs what it is brought and claims nothing else.
+    """One duly worker per process. It runs the carried runs it receives and claims no others.
 
-    It has a lease like every other: what a killed process ran is found lost, queued again and
-    handed over again.
+    It has a lease like any other worker. If its process is killed, its runs are found lost, queued
+    again and sent to the carrier again.
     """
 
     def __init__(self, **settings: float) -> None:
@@ -29,43 +29,48 @@ class CarrierWorker:
 
     @property
     def app(self) -> Duly:
-        """The application whose runs these are."""
+        """The application that owns the carried runs."""
         if self._app is None:
-            raise BadOption("this carrier carries no task yet; name it in @app.task(carrier=…)")
+            raise BadOption(
+                "this carrier has no tasks yet; pass it to a task with @app.task(carrier=…)"
+            )
         return self._app
 
     def attach(self, app: Duly) -> bool:
-        """Get to know the application; say whether that is news."""
+        """Remember the application. Return whether it was not attached before."""
         if self._app is app:
             return False
         if self._app is not None:
-            raise BadOption("a carrier carries the tasks of one application; make another one")
+            raise BadOption("a carrier serves the tasks of one application; create another carrier")
         self._app = app
         return True
 
     def start(self, concurrency: int) -> None:
-        """Begin to show that this process lives, and to hand runs over; later if need be.
+        """Start the worker, so that it renews its lease and sends queued runs through the carrier.
 
-        Nobody would call a second time: messages come only from who hands over. `concurrency` is
-        how many of them the engine brings to this process at once: with less room here, a run
-        would be claimed only to wait.
+        If the store cannot be reached, a thread keeps trying. Workers like this one send the
+        messages, so no message might ever arrive that would start this worker later.
+        `concurrency` is how many messages the engine delivers to this process at once. With a lower
+        concurrency here, a run would be claimed and then wait.
         """
         self._concurrency = concurrency
         try:
             self._running.get()
         except StoreError:
-            threading.Thread(target=self._start_later, name="duly-carrying", daemon=True).start()
+            threading.Thread(
+                target=self._start_later, name="duly-carrier-start", daemon=True
+            ).start()
 
     def run(self, run_id: str, claim_number: int, task: str) -> bool:
-        """Run one attempt to its end; say whether there was one to run."""
+        """Run one attempt until it ends. Return False if there was no attempt to run."""
         if self.app.registry.find(task) is None:
-            # Another process may know it: it is handed over again.
+            # Another process may know the task. The run is sent to the carrier again.
             self.app.bus.emit(UnknownTaskDelivered(run_id, task))
             return False
         return self._running.get().worker.carry(run_id, claim_number)
 
     def stop(self) -> None:
-        """Let the bodies under way end, and say good-bye."""
+        """Let the running attempts finish, then stop the worker."""
         self._is_over.set()
         self._running.close()
 
@@ -81,11 +86,11 @@ class CarrierWorker:
 
 
 class _WorkerHandle:
-    """An embedded worker, as something that can be closed."""
+    """An embedded worker with a `close` method."""
 
     def __init__(self, worker: EmbeddedWorker) -> None:
         self.worker = worker
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the worker."""
         self.worker.stop()

@@ -1,4 +1,4 @@
-"""Dramatiq actors whose messages are carried out once per key."""
+"""Dramatiq actors whose messages run once per key."""
 
 import functools
 from contextvars import ContextVar
@@ -20,38 +20,37 @@ except ModuleNotFoundError as error:
     raise missing(error, "dramatiq") from error
 
 _WAIT_SECONDS = 1.0
-"""The result of a short body is worth waiting for, where putting off costs a lease."""
+"""Waiting this long for the result of a short task is cheaper than postponing by a lease."""
 _LEAST_DELAY_SECONDS = 0.2
 _MILLISECONDS = 1000
 
 
 class WorkerLostTooOften(DulyError, SkipMessage):
-    """The processes that ran a message died again and again; it is in the dead-letter queue."""
+    """The processes that ran a message died too often. The message is in the dead-letter queue."""
 
     def __init__(self, actor: str, losses: int) -> None:
         super().__init__(
             f"{actor} was not run: {losses} processes died or froze while they ran it with these "
-            f"arguments; send it again when the cause is found"
+            "arguments; send it again when the cause is fixed"
         )
 
 
 class MessagePostponed(SkipMessage):
-    """Another worker has the message's key; a copy of the message comes when its lease is over."""
+    """Another worker holds the message's key. A copy of the message arrives when its lease ends."""
 
 
 class IdempotentMiddleware(Middleware):
-    """Lets actors that say `idempotent=True` run once per key, and keeps their results.
+    """Runs the messages of actors with `idempotent=True` once per key, and keeps their results.
 
-    Options of such an actor: `idempotent_key`, which is given the arguments and returns a text,
-    unique among the messages of this actor (without it equal arguments are one key);
-    `idempotent_ttl`, for how many seconds a result is known, None being for ever;
-    `idempotent_wait`, for how many seconds a thread waits for who is running the body before it
-    puts the message off; and `crash_limit`, after how many processes that died in it a message is
-    not tried again.
+    Options of such an actor: `idempotent_key` is a function that returns a text for the arguments,
+    unique among the messages of this actor. Without it, equal arguments have the same key.
+    `idempotent_ttl` is how many seconds a result is kept; None keeps it forever. `idempotent_wait`
+    is how many seconds a thread waits for another worker that runs the message before it postpones
+    its own. `crash_limit` is after how many died processes a message is not tried again.
     """
 
     def __init__(self, guard: Guard) -> None:
-        """Keep keys in this guard."""
+        """Keep the keys in this guard."""
         self.guard = guard
         self._message: ContextVar[MessageProxy | None] = ContextVar("duly_message", default=None)
 
@@ -67,11 +66,11 @@ class IdempotentMiddleware(Middleware):
         }
 
     def before_declare_actor(self, broker: Broker, actor: "Actor[..., Any]") -> None:
-        """Put the guard around an actor's function."""
-        # Dramatiq goes on without a middleware that fails, unless that says so with this error.
+        """Wrap an actor's function in the guard."""
+        # Dramatiq continues without a middleware that fails, unless it raises MiddlewareError.
         if not actor.options.get("idempotent"):
             if self.actor_options & actor.options.keys():
-                raise MiddlewareError(f"{actor.actor_name} is not guarded; say idempotent=True")
+                raise MiddlewareError(f"{actor.actor_name} is not guarded; set idempotent=True")
             return
         try:
             actor.fn = self._guarded(broker, actor)
@@ -79,7 +78,7 @@ class IdempotentMiddleware(Middleware):
             raise MiddlewareError(f"{actor.actor_name} cannot be guarded: {error}") from error
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:  # noqa: ARG002 - Dramatiq's own
-        """Remember what this thread is about to run."""
+        """Remember the message that this thread is about to run."""
         self._message.set(message)
 
     def after_process_message(
@@ -90,11 +89,11 @@ class IdempotentMiddleware(Middleware):
         result: object = None,  # noqa: ARG002 - Dramatiq's own
         exception: BaseException | None = None,  # noqa: ARG002 - Dramatiq's own
     ) -> None:
-        """Forget it."""
+        """Forget the message."""
         self._message.set(None)
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Forget it."""
+        """Forget the message."""
         self.after_process_message(broker, message)
 
     def _guarded(self, broker: Broker, actor: "Actor[..., Any]") -> Any:  # noqa: ANN401 - a function
@@ -114,7 +113,8 @@ class IdempotentMiddleware(Middleware):
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
             message = self._message.get()
             if message is None or message.actor_name != actor.actor_name:
-                return function(*args, **kwargs)  # Nobody's message: it is the plain function.
+                # A direct call without a message runs the plain function.
+                return function(*args, **kwargs)
             self._message.set(None)
             once = call.once(args, kwargs)
             try:
@@ -129,8 +129,8 @@ class IdempotentMiddleware(Middleware):
                         try:
                             claim.done(result)
                         except ClaimLost as lost:
-                            # Somebody else runs it now. Were this message the only one, and that
-                            # one dies, nobody would.
+                            # Another worker runs the message now. If that worker dies and this was
+                            # the only copy, the message would be lost.
                             raise _postpone(broker, message, self.guard.lease) from lost
 
                     return run_body(claim, partial(function, *args, **kwargs), end)
@@ -141,21 +141,21 @@ class IdempotentMiddleware(Middleware):
             except TimeLimitExceeded:
                 if once.claim is None or not once.is_done:
                     raise
-                return once.claim.result  # The limit came too late: it was done in time.
+                return once.claim.result  # The limit came too late: the message had been completed.
 
-        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)  # type: ignore[attr-defined] # as the guard's own
+        run.key_for = lambda *args, **kwargs: call.key_for(args, kwargs)  # type: ignore[attr-defined] # like the guard's own
         return run
 
 
 def _postpone(broker: Broker, message: MessageProxy, seconds: float) -> MessagePostponed:
-    """Send a copy of a message for later; that is no retry of its own, and no result."""
+    """Send a copy of a message for later. It does not count as a retry, and stores no result."""
     delay = max(seconds, _LEAST_DELAY_SECONDS)
     try:
         broker.enqueue(message, delay=round(delay * _MILLISECONDS))  # type: ignore[arg-type] # a proxy is one
     except Exception:
-        # Dramatiq would acknowledge it; in the dead-letter queue it is not lost.
+        # Dramatiq would acknowledge the message. In the dead-letter queue it is not lost.
         message.fail()
         raise
-    # Dramatiq would keep None as the result of what is skipped.
+    # Dramatiq would store None as the result of a skipped message.
     message.options["store_results"] = False
-    return MessagePostponed(f"{message.actor_name} is put off for {delay:.1f} s: its key is held")
+    return MessagePostponed(f"{message.actor_name} is delayed by {delay:.1f} s: its key is held")

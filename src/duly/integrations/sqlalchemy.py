@@ -1,4 +1,4 @@
-"""A SQLAlchemy Session whose writes commit with the completion of the run that is current."""
+"""A SQLAlchemy Session whose writes commit together with the completion of the current run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from duly.context import current
 
 
 class _ExternalTransactionDialect:
-    """A connection that is lent: its transaction ends with its run, and so does it."""
+    """A connection provided by the task transaction. The run ends its transaction and closes it."""
 
     def do_commit(self, dbapi_connection: Any) -> None: ...  # noqa: ANN401 - SQLAlchemy's own
     def do_rollback(self, dbapi_connection: Any) -> None: ...  # noqa: ANN401
@@ -25,13 +25,13 @@ class _ExternalTransactionDialect:
 
 
 class TaskTransactionSQLite(_ExternalTransactionDialect, SQLiteDialect_pysqlite):
-    """SQLite, on a connection that is lent."""
+    """SQLite, on the connection of a task transaction."""
 
     supports_statement_cache = True
 
 
 class TaskTransactionPostgreSQL(_ExternalTransactionDialect, PGDialect_psycopg):
-    """PostgreSQL, on a connection that is lent."""
+    """PostgreSQL, on the connection of a task transaction."""
 
     supports_statement_cache = True
 
@@ -42,17 +42,18 @@ registry.register("postgresql.duly", __name__, "TaskTransactionPostgreSQL")
 
 @contextmanager
 def run_session(**options: Any) -> Iterator[Session]:  # noqa: ANN401 - those of a Session
-    """Give a Session on the connection of the current run (`transaction=True`).
+    """Yield a Session on the connection of the current run (`transaction=True`).
 
-    What it wrote becomes a part of the run's transaction when the block is left, and is undone if
-    that raises. The session's own `commit` and `rollback` end a savepoint, never the transaction.
+    Its writes become part of the run's transaction at the end of the block, and are rolled back if
+    the block raises. The session's own `commit` and `rollback` end a savepoint, never the
+    transaction.
     """
-    # The transaction opens here, not at the first query: that is what a session does, too.
+    # The transaction starts here, not at the first query, as with any session.
     lent = current().connection
     name = "sqlite" if type(lent).__module__.startswith("duly.store.sqlite") else "postgresql"
     engine = _engine(f"{name}+duly://")
     with engine.connect() as connection:
-        # To SQLAlchemy this is the transaction, and what the session does is a part of it.
+        # SQLAlchemy treats this as the transaction, and the session's writes as part of it.
         connection.begin()
         with Session(connection, join_transaction_mode="create_savepoint", **options) as session:
             yield session
@@ -61,5 +62,5 @@ def run_session(**options: Any) -> Iterator[Session]:  # noqa: ANN401 - those of
 
 @cache
 def _engine(url: str) -> sqlalchemy.Engine:
-    """Return an engine whose connections are those of the runs that ask for one."""
+    """Return an engine whose connection is that of the current run."""
     return sqlalchemy.create_engine(url, creator=lambda: current().connection, poolclass=NullPool)

@@ -1,4 +1,4 @@
-"""A lifespan for Starlette and FastAPI applications: duly opens, works and drains with them."""
+"""A lifespan for Starlette and FastAPI applications that opens duly, runs tasks and drains them."""
 
 import asyncio
 import sys
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from duly.worker.embedded_worker import EmbeddedWorker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
-"""What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take."""
+"""The type of `FastAPI(lifespan=…)` and `Starlette(lifespan=…)`."""
 
 _STATE = "duly"
-"""Where a request finds what its application serves; mounted applications find it there, too."""
+"""The state key of the `ServedApp`s that requests use, also those of mounted applications."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApp:
-    """A `Duly` between the start and the end of an application, and the worker beside it."""
+    """A `Duly` between the start and end of a web application, and its embedded worker."""
 
     app: Duly
     worker: "EmbeddedWorker | None"
@@ -42,16 +42,18 @@ def duly_lifespan(
 ) -> Lifespan:
     """Return a lifespan that opens the store and, with `worker`, runs tasks in this process.
 
-    The application's own lifespan is `inner`: it is entered before the first task runs and left
+    `inner` is the application's own lifespan. It is entered before the first task runs and left
     after the last has ended, so tasks find pools and clients open. Async tasks run on the
-    application's event loop. At the end the worker claims nothing more, gives what runs the grace
-    and hands the rest back. `settings` are those of `app.worker`: concurrency, queues, grace, …
+    application's event loop. At the end, the worker stops claiming, waits for running tasks during
+    the grace period, and releases the rest. `settings` are those of `app.worker`: concurrency,
+    queues, grace, …
     """
     if settings and not worker:
         raise BadOption(
-            f"{', '.join(sorted(settings))} would set up a worker, and worker=False asks for none"
+            f"{', '.join(sorted(settings))} are settings of a worker, but worker=False starts none"
         )
-    worker_settings(app.settings.worker(), **settings)  # Refuses now what could not work later.
+    # Reject invalid settings now instead of at startup.
+    worker_settings(app.settings.worker(), **settings)
 
     app.before_calls.append(_refuse_requests)
 
@@ -67,19 +69,19 @@ def duly_lifespan(
 
 
 def _refuse_requests() -> None:
-    """Raise if a request calls: nothing here would run its task, and nobody would tell."""
+    """Raise if a request makes the call. No worker would run its task, without any error."""
     if is_in_a_request():
         raise LifespanNotStarted
 
 
 def is_in_a_request() -> bool:
-    """Say whether an endpoint of Starlette's runs this, on the event loop or a thread of its own.
+    """Return whether a Starlette endpoint runs this code, on the event loop or in a thread.
 
-    Scripts and lifespans may call tasks before anything serves.
+    Scripts and lifespans may enqueue tasks before anything is served.
     """
     if threading.current_thread().name.startswith("AnyIO"):
         return True
-    frame = sys._getframe()  # noqa: SLF001 - there is no other way to know who awaits this
+    frame = sys._getframe()  # noqa: SLF001 - the only way to find the caller
     while (caller := frame.f_back) is not None:
         frame = caller
         if frame.f_globals.get("__name__", "").startswith("starlette."):
@@ -88,17 +90,17 @@ def is_in_a_request() -> bool:
 
 
 def with_served_app(state: Mapping[str, Any] | None, serving: ServedApp) -> Mapping[str, Any]:
-    """Return the state of a lifespan, with what is served from now on added to it."""
+    """Return the state of a lifespan with one more served application."""
     others = (state or {}).get(_STATE, ())
     return {**(state or {}), _STATE: (*others, serving)}
 
 
 @asynccontextmanager
 async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[ServedApp]:
-    """Open the store and, if there are settings for one, run a worker on this event loop."""
-    # Opening a store reads files and waits for servers, and a worker's end waits for bodies that
-    # run on this very loop: neither may stand in its way. Nor may either wait for a thread of the
-    # loop's own, which bodies may keep busy.
+    """Open the store and, if `settings` is not None, run a worker on this event loop."""
+    # Opening a store reads files and waits for servers. Stopping a worker waits for tasks that run
+    # on this loop. Neither may block the loop, and neither may wait for one of the loop's own
+    # threads, which tasks may keep busy.
     if settings is None:
         await run_in_thread(lambda: app.store)
         yield ServedApp(app, None)
@@ -112,14 +114,14 @@ async def serve(app: Duly, settings: dict[str, Any] | None) -> AsyncIterator[Ser
     try:
         yield ServedApp(app, worker)
     except asyncio.CancelledError:
-        grace = 0.0  # The server is made to exit at once, and takes the loop with it.
+        grace = 0.0  # The server must exit at once, and closes the loop.
         raise
     finally:
         await run_in_thread(lambda: worker.stop(grace=grace))
 
 
 def served_app(connection: HTTPConnection) -> tuple[ServedApp, ...]:
-    """Return what serves this request, or say why nothing does."""
+    """Return the applications that serve this request. Raise LifespanNotStarted without any."""
     found: tuple[ServedApp, ...] = connection.scope.get("state", {}).get(_STATE, ())
     if not found:
         raise LifespanNotStarted

@@ -157,7 +157,7 @@ class Lock:
         """
         if self._holders.has(self.name, caller):
             kind = "thread" if isinstance(caller, threading.Thread) else "task"
-            raise LockBusy(self.name, f"this very {kind}, which would wait for itself", None)
+            raise LockBusy(self.name, f"this same {kind}, which would wait for itself", None)
         left = until - monotonic()
         if left <= 0:
             raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
@@ -184,7 +184,7 @@ def _seconds(ttl: float | timedelta) -> float:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if not isinstance(seconds, int | float) or not 1 <= seconds <= LOCK_SECONDS:
         raise BadOption(
-            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {ttl!r}; it is "
-            f"renewed while it is held, so it need not be long"
+            f"the ttl of a lock must be from 1 second to {LOCK_SECONDS}, not {ttl!r}; duly renews "
+            "the lock while it is held, so a short ttl is enough"
         )
     return float(seconds)

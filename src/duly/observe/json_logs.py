@@ -4,7 +4,11 @@ import json
 import logging
 from datetime import UTC, datetime
 
-_FIELDS = ("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id")
+_FIELDS = (
+    *("run_id", "task", "queue", "attempt", "outcome", "state", "error", "worker_id"),
+    *("waited_seconds", "duration_seconds"),
+    *("tasks", "queues", "schedules", "processes", "concurrency", "async_limit"),
+)
 """The fields of duly's log lines in addition to the message, where they are known."""
 
 

@@ -12,6 +12,7 @@ from duly.observe.json_logs import JsonFormatter
 LEVEL = "DULY_LOG_LEVEL"
 FORMAT = "DULY_LOG_FORMAT"
 _INDENT = "    "
+_SECOND = "%Y-%m-%d %H:%M:%S"
 
 
 class LineFormatter(logging.Formatter):
@@ -19,6 +20,8 @@ class LineFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
+        self._second = (0, "")
+        """The last second for which a time was written, and how: many lines share one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line and the indented lines after it, which cannot be mistaken for entries."""
@@ -32,6 +35,14 @@ class LineFormatter(logging.Formatter):
         if record.stack_info:
             lines.append(_indented(record.stack_info))
         return "\n".join(lines)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - the standard library's
+        """Return the time of a record; the lines of one second share most of it."""
+        second, text = self._second
+        if int(record.created) != second:
+            second, text = int(record.created), super().formatTime(record, datefmt or _SECOND)
+            self._second = second, text
+        return f"{text},{int(record.msecs):03}"
 
 
 def set_up_logging(level: str, form: str) -> None:

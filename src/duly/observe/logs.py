@@ -6,10 +6,14 @@ from functools import cache
 from itertools import islice
 from typing import assert_never
 
+from duly.clock import MICROSECONDS
 from duly.core.escape import clean
+from duly.core.instants import iso, shown_instant
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.events import (
+    STOPPED,
+    STOPPED_BY_SECOND_SIGNAL,
     AttemptEnded,
     ClaimsHandedBack,
     EngineFailed,
@@ -19,19 +23,28 @@ from duly.events import (
     RunsUndelivered,
     StoreFailed,
     StoreRecovered,
+    SupervisorReady,
+    SupervisorStopping,
     UnknownTaskDelivered,
     WorkerEnded,
+    WorkerEvent,
     WorkerGaveUp,
     WorkerStalled,
     WorkerStarted,
+    WorkerStopping,
 )
 
 logger = logging.getLogger("duly")
 
 _REQUESTED = frozenset({"snoozed", "suspended"})
 """Outcomes of attempts whose bodies asked to continue later."""
+_SUCCEEDED, _CANCELLED = State.SUCCEEDED, State.CANCELLED
+_PLANNED_STOPS = frozenset({STOPPED, STOPPED_BY_SECOND_SIGNAL})
 _NAMED = 5
 """The maximum number of runs that a line names."""
+_TASKS_NAMED = 20
+_SHORT_ID = 8
+"""How many characters of a run's id a line of text shows: the last ones, which differ most."""
 
 
 def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
@@ -45,19 +58,74 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             _log_attempt(event, failures)
         case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
-            text = "run %s: claim %s was lost, its result is dropped"
+            text = "run %s: claim %s was lost, so its result was dropped"
             logger.warning(text, run_id, claim_number, extra=about)
+        case (
+            WorkerStarted()
+            | SupervisorReady()
+            | SupervisorStopping()
+            | WorkerStopping()
+            | WorkerEnded()
+            | WorkerGaveUp()
+            | WorkerStalled()
+        ):
+            _log_worker_event(event)
+        case StoreFailed(what, error, pause):
+            logger.warning("%s failed, retrying in %.1f s: %s", what, pause, clean(error))
+        case StoreRecovered(what):
+            logger.info("%s works again", what)
+        case EngineFailed(what, error):
+            logger.error("%s met an unexpected error and continues: %s", what, clean(error))
+        case ClaimsHandedBack(run_ids, reason):
+            logger.info("%s claims returned to the queue: %s", len(run_ids), reason)
+        case RunOverdue(run_id, task):
+            about = {"run_id": run_id, "task": task, "outcome": "overdue"}
+            text = "run %s (%s) is past its timeout and still running"
+            logger.warning(text, run_id, task, extra=about)
+        case UnknownTaskDelivered(run_id, task):
+            logger.warning(
+                "run %s was delivered to this process, which does not know its task %s, and will "
+                "be delivered again: import the module that defines the task in this worker, or "
+                "keep the old name of a renamed task with @app.task(aliases=(…,))",
+                run_id,
+                task,
+                extra={"run_id": run_id, "task": task},
+            )
+        case RunsUndelivered(run_ids):
+            logger.error(
+                "%s runs were sent to their carrier as often as allowed and never started; they "
+                "are dead letters now: %s",
+                len(run_ids),
+                ", ".join(run_ids[:_NAMED]),
+            )
+        case _:
+            assert_never(event)
+
+
+def _log_worker_event(event: WorkerEvent) -> None:
+    match event:
         case WorkerStarted(worker_id, store):
             about = {"worker_id": worker_id}
             logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
+        case SupervisorReady():
+            _log_ready(event)
+        case SupervisorStopping(reason, running, grace):
+            tasks = _count(running, "running task")
+            again = "Ctrl-C" if reason == "Ctrl-C" else "signal"
+            waits = f"; waiting up to {grace:g} s for {tasks}; a second {again} ends the wait"
+            logger.info("stopping: %s%s", reason, waits if running else "")
+        case WorkerStopping(worker_id, running, grace):
+            text = "worker %s waits up to %g s for %s"
+            names = _list([f"{task} {run_id[-_SHORT_ID:]}" for task, run_id in running], _NAMED)
+            logger.info(text, worker_id, grace, names, extra={"worker_id": worker_id})
         case WorkerEnded(worker_id, reason, run_ids):
-            level = logging.INFO if reason == "stopped" else logging.WARNING
+            level = logging.INFO if reason in _PLANNED_STOPS else logging.WARNING
             about = {"worker_id": worker_id}
             left = _left(run_ids)
             logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
         case WorkerGaveUp(worker_id, lease, error):
             logger.error(
-                "worker %s gives up: for %.0f s its heartbeats succeeded and every other write "
+                "worker %s stops: for %.0f s its heartbeats succeeded and every other write "
                 "failed: %s",
                 worker_id,
                 lease,
@@ -72,34 +140,6 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
                 thread,
                 seconds,
                 extra={"worker_id": worker_id},
-            )
-        case StoreFailed(what, error, pause):
-            logger.warning("%s failed, next try in %.1f s: %s", what, pause, clean(error))
-        case StoreRecovered(what):
-            logger.info("%s works again", what)
-        case EngineFailed(what, error):
-            logger.error("%s met an unexpected error and goes on: %s", what, clean(error))
-        case ClaimsHandedBack(run_ids, reason):
-            logger.info("%s claims handed back: %s", len(run_ids), reason)
-        case RunOverdue(run_id, task):
-            about = {"run_id": run_id, "task": task, "outcome": "overdue"}
-            text = "run %s (%s) is past its timeout and still running"
-            logger.warning(text, run_id, task, extra=about)
-        case UnknownTaskDelivered(run_id, task):
-            logger.warning(
-                "run %s was brought to this process, which does not know its task %s, and will be "
-                "brought again: let this worker import the module that defines it, or carry a "
-                "rename with @app.task(aliases=(…,))",
-                run_id,
-                task,
-                extra={"run_id": run_id, "task": task},
-            )
-        case RunsUndelivered(run_ids):
-            logger.error(
-                "%s runs were handed over as often as they may be, began nowhere, and are dead "
-                "letters now: %s",
-                len(run_ids),
-                ", ".join(run_ids[:_NAMED]),
             )
         case _:
             assert_never(event)
@@ -119,7 +159,7 @@ def log_start(text: str) -> None:
 def log_dashboard_link(link: str) -> None:
     """Write the link that signs a browser in to a dashboard without auth=."""
     # A warning, because Python shows nothing below that if logging is not set up.
-    logger.warning("the dashboard was given no auth=; sign in with this link: %s", clean(link))
+    logger.warning("the dashboard has no auth=; sign in with this link: %s", clean(link))
 
 
 def log_duplicate(name: str, what: str) -> None:
@@ -140,7 +180,7 @@ def log_cut_over(source: str, moved: int, left: Mapping[str, str]) -> None:
 def log_unclaimed(run_id: str, task: str, reason: str) -> None:
     """Log why no worker has claimed a run, for the caller that waits for it."""
     about = {"run_id": run_id, "task": task}
-    logger.warning("run %s (%s) has not begun yet: %s", run_id, task, clean(reason), extra=about)
+    logger.warning("run %s (%s) has not started yet: %s", run_id, task, clean(reason), extra=about)
 
 
 def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets: bool) -> None:
@@ -157,6 +197,51 @@ def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets
     )
 
 
+def _log_ready(event: SupervisorReady) -> None:
+    """Write what a supervisor's workers run, one line per subject."""
+    if event.tasks:
+        about: dict[str, object] = {"tasks": event.tasks}
+        names = _list(event.tasks, _TASKS_NAMED)
+        logger.info("%s: %s", _count(len(event.tasks), "task"), names, extra=about)
+    else:
+        logger.warning(
+            "no task is registered: import the modules that define your tasks in the module of %s",
+            clean(event.app),
+        )
+    about = {
+        "queues": event.queues,
+        "processes": event.processes,
+        "concurrency": event.concurrency,
+        "async_limit": event.async_limit,
+    }
+    logger.info(
+        "queues: %s; concurrency: %s, each with %s and %s",
+        clean(event.queues),
+        _count(event.processes, "process"),
+        _count(event.concurrency, "thread"),
+        _count(event.async_limit, "coroutine"),
+        extra=about,
+    )
+    next_fires = {each.name: iso(each.next_at) for each in event.schedules}
+    shown = [f"{each.name} at {shown_instant(each.next_at, event.now)}" for each in event.schedules]
+    logger.info(
+        "%s%s",
+        _count(len(shown), "schedule"),
+        f", next: {_list(shown, _NAMED)}" if shown else "",
+        extra={"schedules": next_fires},
+    )
+
+
+def _list(texts: Sequence[str], most: int) -> str:
+    more = f", and {len(texts) - most} more" if len(texts) > most else ""
+    return clean(", ".join(texts[:most]) + more)
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
 def _left(run_ids: Sequence[str]) -> str:
     """Return what happened to the runs that a worker had not finished."""
     if not run_ids:
@@ -164,48 +249,69 @@ def _left(run_ids: Sequence[str]) -> str:
     runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"
     more = ", …" if len(run_ids) > _NAMED else ""
     named = ", ".join(run_ids[:_NAMED]) + more
-    return f"; it had not finished {runs}, now queued again or ended as the task says: {named}"
+    return f"; unfinished: {runs}, now queued again or ended as their tasks define: {named}"
 
 
 def _log_attempt(event: AttemptEnded, failures: int) -> None:
-    claim, verdict = event.claim, event.verdict
+    level = _level_of(event, failures)
+    if not logger.isEnabledFor(level):
+        return
+    claim, waited = event.claim, event.waited
+    seconds = event.elapsed / MICROSECONDS
+    about = {
+        "run_id": claim.run_id,
+        "task": claim.task,
+        "queue": claim.queue,
+        "attempt": claim.attempt,
+        "outcome": event.outcome,
+        "state": event.verdict.state.value if type(event.verdict) is Finish else "queued",
+        "error": event.error,
+        "waited_seconds": None if waited is None else waited / MICROSECONDS,
+        "duration_seconds": seconds,
+    }
+    wait = "" if waited is None else f" after waiting {waited / MICROSECONDS:.3f} s"
+    short_id, end, sequel = claim.run_id[-_SHORT_ID:], _end_of(event), _sequel_of(event)
+    values = (claim.task, short_id, claim.attempt, end, seconds, wait, sequel)
+    record = logger.makeRecord(
+        logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
+    )
+    if level >= logging.WARNING:
+        # The exception is only known as text here; formatters show this as its traceback.
+        record.exc_text = event.traceback
+    logger.handle(record)
+
+
+_ATTEMPT_TEXT = "%s %s attempt %s: %s in %.3f s%s%s"
+_PLACE = (__file__, _log_attempt.__code__.co_firstlineno)
+
+
+def _level_of(event: AttemptEnded, failures: int) -> int:
+    verdict = event.verdict
+    if type(verdict) is Finish:
+        # One test after the other: this is asked of every run, and an Enum is slow to look up.
+        is_planned = verdict.state is _SUCCEEDED or verdict.state is _CANCELLED
+        return logging.INFO if is_planned else failures
+    return logging.INFO if event.outcome in _REQUESTED else logging.WARNING
+
+
+def _end_of(event: AttemptEnded) -> str:
+    """Return how an attempt ended: by the state of its run, if that has ended with it."""
+    verdict = event.verdict
+    if not isinstance(verdict, Finish):
+        return event.outcome
+    return f"{verdict.state.value} ({verdict.cause})" if verdict.cause else verdict.state.value
+
+
+def _sequel_of(event: AttemptEnded) -> str:
+    """Return why an attempt failed, and what follows."""
+    verdict = event.verdict
     if isinstance(verdict, Finish):
-        level = logging.DEBUG if verdict.state == State.SUCCEEDED else failures
-        if verdict.state == State.CANCELLED:
-            level = logging.INFO
-        follows = f"{verdict.state} ({verdict.cause})" if verdict.cause else str(verdict.state)
+        follows = ""
+    elif verdict.awaits is None:
+        follows = f"; again in {verdict.after:.1f} s"
     else:
-        level = logging.INFO if event.outcome in _REQUESTED else logging.WARNING
-        follows = (
-            f"again in {verdict.after:.1f} s"
-            if verdict.awaits is None
-            else f"waits in step {verdict.awaits}"
-        )
-    if logger.isEnabledFor(level):
-        about = {
-            "run_id": claim.run_id,
-            "task": claim.task,
-            "queue": claim.queue,
-            "attempt": claim.attempt,
-            "outcome": event.outcome,
-            "state": str(verdict.state) if isinstance(verdict, Finish) else "queued",
-            "error": event.error,
-        }
-        text = "run %s %s attempt %s %s after %.3f s: %s%s"
-        values = (
-            claim.run_id,
-            claim.task,
-            claim.attempt,
-            event.outcome,
-            event.elapsed / 1e6,
-            follows,
-            f"; {clean(event.error)}" if event.error else "",
-        )
-        place = (__file__, _log_attempt.__code__.co_firstlineno)
-        record = logger.makeRecord(
-            logger.name, level, *place, text, values, None, _log_attempt.__name__, about
-        )
-        if level == logging.ERROR:
-            # The exception is known only as text here. Formatters show this text as its traceback.
-            record.exc_text = event.traceback
-        logger.handle(record)
+        follows = f"; waits in step {verdict.awaits}"
+    why = f": {clean(event.error)}" if event.error else ""
+    if isinstance(verdict, Finish) and _level_of(event, logging.ERROR) == logging.ERROR:
+        return f"{why} (duly runs show {event.claim.run_id})"
+    return follows + why

@@ -69,7 +69,7 @@ def exposition(app: StoreProvider) -> bytes:
 
 def _runs(ends: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
-        "duly_runs", "Runs that came to an end.", labels=["task", "queue", "outcome"]
+        "duly_runs", "Runs that ended.", labels=["task", "queue", "outcome"]
     )
     sums: dict[tuple[str, str, str], int] = {}
     for row in ends:
@@ -83,7 +83,7 @@ def _runs(ends: list[FinishedRunsByTask]) -> Metric:
 def _retries(rows: list[FinishedRunsByTask]) -> Metric:
     found = CounterMetricFamily(
         "duly_retries",
-        "Attempts that failed or were lost and were followed by another one.",
+        "Attempts that failed or were lost and were followed by another attempt.",
         labels=["task", "queue"],
     )
     sums: Counter[tuple[str, str]] = Counter()
@@ -97,13 +97,13 @@ def _retries(rows: list[FinishedRunsByTask]) -> Metric:
 def _lengths(ends: list[FinishedRunsByTask]) -> Iterator[Metric]:
     yield _histogram(
         "duly_run_duration_seconds",
-        "How long runs took from their first start to their end, waits between attempts included.",
+        "Time from the first start of runs to their end, including waits between attempts.",
         "task",
         [(row.task, row.took, row.runs, row.lasted) for row in ends],
     )
     yield _histogram(
         "duly_queue_wait_seconds",
-        "How long runs had been due before their last attempts began.",
+        "How long runs had been due when their last attempts started.",
         "queue",
         [(row.queue, row.waited, row.runs, row.delay) for row in ends],
     )
@@ -143,7 +143,7 @@ def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
     yield depth
     age = GaugeMetricFamily(
         "duly_queue_oldest_age_seconds",
-        "For how long the oldest run that can be claimed has been due; 0 if there is none.",
+        "How long the oldest claimable run has been due; 0 if there is none.",
         labels=["queue"],
     )
     now = store.now()
@@ -156,7 +156,9 @@ def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
 
 
 def _dead(store: Inspector) -> Metric:
-    found = GaugeMetricFamily("duly_dead_letters", "Runs that wait for a person.", labels=["task"])
+    found = GaugeMetricFamily(
+        "duly_dead_letters", "Runs that wait for an operator.", labels=["task"]
+    )
     sums: dict[str, int] = {}
     for group in store.list_dead_groups(RunFilter(limit=GROUPS)):
         sums[group.task] = sums.get(group.task, 0) + group.count
@@ -191,7 +193,7 @@ def _unserved(store: Inspector) -> Metric:
 
 def _lags(store: Inspector) -> Metric:
     found = GaugeMetricFamily(
-        "duly_schedule_lag_seconds", "How late schedules are to fire.", labels=["schedule"]
+        "duly_schedule_lag_seconds", "How late due schedules are to fire.", labels=["schedule"]
     )
     now = store.now()
     for schedule in store.list_next_schedules(PAGE):

@@ -1,1 +1,1 @@
-"""Fault injection: a workload whose effects can be counted, strikes against it, and a checker."""
+"""Fault injection: a workload with countable effects, faults against its workers, and a checker."""

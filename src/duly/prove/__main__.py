@@ -1,7 +1,7 @@
-"""`python -m duly.prove`: the long counts, on a database of one's own.
+"""`python -m duly.prove`: the long fault-injection runs, on a separate database.
 
-Strikes real processes with SIGKILL, SIGSTOP and SIGTERM while they work, checks what survived, and
-writes down what came of it. In a database given by URL each scenario has a schema of its own.
+It sends SIGKILL, SIGSTOP and SIGTERM to real processes while they work, checks the result, and
+writes it down. In a database given by URL, each scenario has its own schema.
 """
 
 import sys
@@ -30,12 +30,26 @@ _PROGRESS_SECONDS = 10.0
 
 
 @click.command()
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Of the full counts.")
-@click.option("--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="This scenario.")
-@click.option("--url", "urls", multiple=True, help="A PostgreSQL database; may be given again.")
-@click.option("--sqlite", is_flag=True, help="SQLite too, when a URL is given; alone otherwise.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Repeats what chance chose.")
-@click.option("--again", hidden=True, help="The command to name for a replay.")
+@click.option(
+    "--scale", type=float, default=1.0, show_default=True, help="Share of the full counts."
+)
+@click.option(
+    "--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="Run only this scenario."
+)
+@click.option("--url", "urls", multiple=True, help="A PostgreSQL database; may be repeated.")
+@click.option(
+    "--sqlite",
+    is_flag=True,
+    help="Also use SQLite when a URL is given; without a URL, SQLite is the default.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed that repeats the same random choices.",
+)
+@click.option("--again", hidden=True, help="The command to print for a replay.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("docs/evidence"), show_default=True
 )
@@ -79,7 +93,7 @@ def _prove(
 
 @contextmanager
 def _progress_display(console: Console, title: str) -> Iterator[ProgressReport]:
-    """Show how far it has come: a bar on a terminal, lines elsewhere."""
+    """Show the progress: as a bar on a terminal, as lines elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -124,7 +138,7 @@ def _report(console: Console, found: Evidence, file: Path) -> None:
         for line in document["broken"]:
             console.print(f"  {line}", markup=False, highlight=False)
         kept = document["journals"]
-        console.print(f"  what every process noted: {kept}", markup=False, highlight=False)
+        console.print(f"  records of every process: {kept}", markup=False, highlight=False)
         console.print(f"  again: {found.replay}", markup=False, highlight=False)
 
 

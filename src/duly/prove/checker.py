@@ -1,7 +1,7 @@
-"""Says whether a history kept the invariants. Pure: no clock, no I/O.
+"""Checks whether a history kept the invariants. Pure: no clock, no I/O.
 
-Each run is a small linear history of its own, so one pass over everything, grouped by run, is
-enough. The numbers of the invariants are those of the reliability notes.
+Each run has its own small linear history, so one pass over all events, grouped by run, is enough.
+The invariants are numbered as in the reliability notes.
 """
 
 import json
@@ -24,15 +24,15 @@ from duly.prove.history import (
 )
 
 LOSSES = CRASH_LIMIT + 5
-"""Attempts of one run that may be lost: one uncharged on the way to its own child, the crash limit
-there, and a few that had ended and only lacked their record, which are charged to nobody."""
+"""The most attempts that one run may lose: one uncharged before it gets its own child process, the
+crash limit there, and a few that had ended without a record, which are charged to no run."""
 MISSED, EXTRA = "I15 missed instant", "I15 extra firing"
 LIVE_OVERLAP_SECONDS = 0.005
-"""How long a body may outlive its claim: that is, how exactly moments of two processes compare."""
+"""How long a body may outlive its claim: the precision of comparing two processes' times."""
 
 
 class Violation(NamedTuple):
-    """What was broken, by which run."""
+    """A broken invariant and its run."""
 
     invariant: str
     run_id: str
@@ -41,12 +41,12 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class CheckResult:
-    """What the checker found, and what it measured on the way."""
+    """The violations, and the measurements of the checker."""
 
     violations: list[Violation] = field(default_factory=list)
     largest_overlap: float = 0.0
     largest_embedded_overlap: float = 0.0
-    """The same, of bodies in processes that nobody may end."""
+    """The same for bodies in processes that nothing ends when their lease expires."""
     most_losses: int = 0
 
     @property
@@ -56,7 +56,7 @@ class CheckResult:
 
 
 def check(history: History) -> CheckResult:
-    """Check all invariants; the first violation is the first in the order of this function."""
+    """Check all invariants. Violations are in the order of the checks here."""
     verdict = CheckResult()
     found = verdict.violations
     found += _no_loss_and_no_invention(history)
@@ -82,20 +82,20 @@ def _no_loss_and_no_invention(history: History) -> Iterator[Violation]:
     accepted = [r for r in history.requests if r.kind == "accepted"]
     for request in accepted:
         if request.run_id not in known:
-            yield Violation("I1 no loss", request.run_id, "it was accepted and is nowhere")
+            yield Violation("I1 no loss", request.run_id, "it was accepted and does not exist")
     for run_id in known - invoked:
-        yield Violation("I2 no invention", run_id, "nobody enqueued it")
+        yield Violation("I2 no invention", run_id, "it was never enqueued")
 
 
 def _check_one_place(history: History) -> Iterator[Violation]:
     for run in history.runs:
         if run.places != 1:
-            what = f"it lies in {run.places} tables"
+            what = f"it is in {run.places} tables"
             yield Violation("I14 conservation", run.run_id, what)
     for run_id in history.missing:
-        yield Violation("I14 conservation", run_id, "a snapshot did not find it anywhere")
+        yield Violation("I14 conservation", run_id, "a snapshot did not find it in any table")
     for run_id in history.went_back:
-        yield Violation("I19 honest reads", run_id, "it was final and then was not")
+        yield Violation("I19 honest reads", run_id, "it was final and later was not")
 
 
 def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
@@ -105,7 +105,7 @@ def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
 
 
 class _RunProgress:
-    """Where one run stands in its history, as far as the events tell."""
+    """The progress of one run as far as the events show it."""
 
     def __init__(self) -> None:
         self._claims = 0
@@ -131,9 +131,9 @@ class _RunProgress:
                 )
             case _:
                 if event.kind == "wait" and self._running:
-                    # PostgreSQL requeues for later by moving the row, SQLite in two steps.
+                    # To requeue for later, PostgreSQL moves the row, and SQLite writes two steps.
                     yield from self._leave(event._replace(worker_id=self._worker))
-                # An operator's act writes the next generation before it removes the last one.
+                # An operator action writes the next generation before it removes the last one.
                 is_next = event.generation == self._generation + 1
                 if self._final is not None and not is_next:
                     yield _violation_at(
@@ -157,12 +157,12 @@ class _RunProgress:
             again = "I8 single success" if event.state == State.SUCCEEDED else "I7 absorbing"
             yield _violation_at(event, again, f"it ended again after it {self._final}")
         elif event.kind == "end" and event.outcome is None:
-            # It was cancelled while nobody ran it.
+            # It was cancelled while no worker ran it.
             if self._running:
                 yield _violation_at(event, "I6 fenced", "it ended without an attempt while it ran")
         elif not self._running:
             yield _violation_at(
-                event, "I6 fenced", f"nobody ran it, yet it was settled ({event.kind})"
+                event, "I6 fenced", f"it was settled although no worker ran it ({event.kind})"
             )
         elif event.claim_number != self._claims:
             what = f"claim {event.claim_number} was settled while claim {self._claims} held it"
@@ -181,7 +181,7 @@ def _claims_counted(history: History) -> Iterator[Violation]:
         claims[event.run_id] += event.kind == "claim"
     for run in history.runs:
         if run.claim_number != claims[run.run_id]:
-            what = f"it stands at claim {run.claim_number} after {claims[run.run_id]} claims"
+            what = f"it has claim {run.claim_number} after {claims[run.run_id]} claims"
             yield Violation("I4 claim numbers", run.run_id, what)
 
 
@@ -202,7 +202,7 @@ def _effects(history: History) -> Iterator[Violation]:
         elif run.state == State.SUCCEEDED and not mine:
             yield Violation("I1 no loss", run.run_id, "it succeeded and had no effect")
     for run_id in effects:
-        yield Violation("I2 no invention", run_id, "a run that nobody knows had an effect")
+        yield Violation("I2 no invention", run_id, "an unknown run had an effect")
 
 
 def _result(run: RunAtEnd) -> Iterator[Violation]:
@@ -243,7 +243,7 @@ def _at_most_once(
 
 
 def _schedules(history: History) -> Iterator[Violation]:
-    """Every due instant has one firing, every firing that says so one run; nothing is left over."""
+    """Check that each due instant has one firing, and each firing with a run has one run."""
     due: dict[tuple[str, int], list[int]] = defaultdict(list)
     for each in history.due:
         due[each.schedule, each.version].append(each.instant)
@@ -260,7 +260,7 @@ def _schedules(history: History) -> Iterator[Violation]:
 
 
 def _match(schedule: str, due: list[int], firings: list[FiringAtEnd]) -> Iterator[Violation]:
-    """Walk both in the order of time; a firing takes the due instants that it stands for."""
+    """Match both in the order of time. A firing uses up the due instants that it stands for."""
     place = 0
     for firing in firings:
         begin = bisect_left(due, firing.instant, lo=place)
@@ -269,8 +269,8 @@ def _match(schedule: str, due: list[int], firings: list[FiringAtEnd]) -> Iterato
         place = bisect_right(due, firing.last_instant, lo=begin)
         if place - begin != firing.instants:
             what = (
-                f"{schedule} fired for {firing.instants} instants from {firing.instant} on, and "
-                f"{place - begin} were due that had not fired"
+                f"{schedule} fired for {firing.instants} instants from {firing.instant} on, but "
+                f"{place - begin} due ones had not fired"
             )
             yield Violation(EXTRA, firing.run_id or "", what)
     for instant in due[place:]:
@@ -288,14 +288,14 @@ def _runs_of_firings(history: History) -> Iterator[Violation]:
         where = f"{firing.schedule} at {firing.instant}"
         if firing.run_id is None:
             if firing.outcome != "skipped":
-                yield Violation(MISSED, "", f"{where} is {firing.outcome} and made no run")
+                yield Violation(MISSED, "", f"{where} is {firing.outcome} and created no run")
         elif made.get(firing.run_id) != firing.schedule:
-            yield Violation(MISSED, firing.run_id, f"{where} names a run that is nowhere")
+            yield Violation(MISSED, firing.run_id, f"{where} names a run that does not exist")
         elif named[firing.run_id] > 1:
             yield Violation(MISSED, firing.run_id, f"{where} shares its run with another instant")
     for run_id, schedule in made.items():
         if run_id not in named:
-            yield Violation(EXTRA, run_id, f"a run of {schedule} that none of its firings made")
+            yield Violation(EXTRA, run_id, f"a run of {schedule} without a firing")
 
 
 def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
@@ -307,20 +307,20 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
         if count > LOSSES:
             yield Violation("I12 bounded", run_id, f"{count} of its attempts were lost")
         if count and not history.charges_allowed:
-            yield Violation("I12 bounded", run_id, "an attempt was lost though nothing was killed")
+            yield Violation("I12 bounded", run_id, "an attempt was lost without a kill")
     for run in history.runs:
         if run.state == State.FAILED and run.cause != "crashed":
             yield Violation(
-                "I12 bounded", run.run_id, f"no body raises, yet it failed: {run.cause}"
+                "I12 bounded", run.run_id, f"no task raises, but it failed: {run.cause}"
             )
         if run.crashes > CRASH_LIMIT:
             yield Violation("I12 bounded", run.run_id, f"it was charged {run.crashes} crashes")
         if run.crashes and not history.charges_allowed:
-            yield Violation("I12 bounded", run.run_id, "it was charged though nothing was killed")
+            yield Violation("I12 bounded", run.run_id, "it was charged although nothing was killed")
 
 
 def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
-    """No second live body: the first must have ended when the next one begins."""
+    """Check that a body has ended when the next body of its run starts."""
     frozen: dict[int, list[Freeze]] = defaultdict(list)
     for freeze in history.freezes:
         frozen[freeze.pid].append(freeze)
@@ -334,8 +334,8 @@ def _bodies(history: History, verdict: CheckResult) -> Iterator[Violation]:
             verdict.largest_overlap = max(verdict.largest_overlap, overlap)
             if overlap > LIVE_OVERLAP_SECONDS:
                 what = (
-                    f"claim {earlier.claim_number} lived {overlap:.3f} s beside "
-                    f"claim {later.claim_number}"
+                    f"claim {earlier.claim_number} overlapped claim {later.claim_number} by "
+                    f"{overlap:.3f} s"
                 )
                 yield Violation("I5 one holder", later.run_id, what)
 
@@ -371,7 +371,7 @@ def _pairs(bodies: list[_BodySpan]) -> Iterator[tuple[_BodySpan, _BodySpan]]:
 
 
 def _live_overlap(earlier: _BodySpan, later: _BodySpan, freezes: list[Freeze]) -> float:
-    """How long the earlier body ran on beside the later one; time spent frozen does not count."""
+    """Return how long the earlier body ran during the later one, without its frozen time."""
     begin, end = later.began_at, earlier.seen_at
     if end <= begin:
         return 0.0
@@ -389,7 +389,7 @@ def _check_final_state(history: History) -> Iterator[Violation]:
                 what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
                 yield Violation("I13 progress", run.run_id, what)
     for worker_id in history.workers_left_live:
-        yield Violation("I5 one holder", "", f"worker {worker_id} is gone and still called live")
+        yield Violation("I5 one holder", "", f"worker {worker_id} is dead but shown as live")
     for what in history.damage:
         yield Violation("I18 integrity", "", what)
 

@@ -1,6 +1,7 @@
-"""A claimer as a process of its own: claims under limits, holds for a moment, and settles.
+"""A separate process that claims runs under limits, holds them briefly, and settles them.
 
-It races with others until it is killed; nobody beats for it, and whoever kills it recovers it.
+It races with other claimers until it is killed. It renews no lease; the program that kills it
+recovers its runs.
 """
 
 import json
@@ -24,7 +25,7 @@ QUEUE = "duly-prove-limits"
 TASK = "duly.prove:limited"
 OTHER_TASK = "duly.prove:unlimited"
 CAPACITY = 5
-"""Of the task."""
+"""The concurrency limit of the task."""
 QUEUE_LIMIT = 8
 LANE = limited_lane(SlotKind.THREAD, TASK)
 
@@ -33,21 +34,21 @@ _HOLD_SECONDS = 0.05
 
 
 class ClaimerProcess(NamedTuple):
-    """A process that claims, and the worker that it says it is."""
+    """A claimer process and its worker id."""
 
     process: StartedProcess
     worker_id: str
 
 
 def start_claimer(starter: ProcessStarter, url: str, seed: int, program: str) -> ClaimerProcess:
-    """Start one; it registers by itself."""
+    """Start a claimer, which registers itself as a worker."""
     worker_id = new_id()
     arguments = [str(starter.parent), str(seed), worker_id]
     return ClaimerProcess(starter.start(program, arguments, {"DULY_URL": url}), worker_id)
 
 
 def requeue_lost(run: ClaimedRun) -> tuple[str, Requeue, None]:
-    """Judge what a killed claimer held: its place is free, and the run is ready again."""
+    """Return the verdict on a killed claimer's run: its slot is free, and the run is ready."""
     again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
     return "handed_back", again, None
 

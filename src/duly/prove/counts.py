@@ -1,24 +1,24 @@
-"""What a demo counted: a row of numbers for each kind of work, and their sums."""
+"""The counts of a demo: a row of numbers for each kind of work, and their sums."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 
 class NamedTupleLike(Protocol):
-    """A named tuple, with its fields by name."""
+    """A named tuple with its fields by name."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
 
 class DemoOutcome(NamedTupleLike, Protocol):
-    """What a demo came to, and whether it is as promised."""
+    """The result of a demo, and whether it is as promised."""
 
     @property
     def holds(self) -> bool: ...
 
 
 def sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
-    """Add up what follows the kind in every row."""
+    """Return the sums of all columns after the kind."""
     _kinds, *columns = zip(*rows, strict=True)
     return map(sum, columns)
 
@@ -26,7 +26,7 @@ def sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
 def document(
     result: DemoOutcome, rows: Sequence[NamedTupleLike], total: NamedTupleLike
 ) -> dict[str, Any]:
-    """Return what a demo came to, for programs."""
+    """Return the result of a demo as JSON data."""
     return result._asdict() | {
         "rows": [row._asdict() for row in rows],
         "total": total._asdict(),

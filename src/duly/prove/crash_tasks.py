@@ -1,6 +1,6 @@
-"""What doomed processes are sent out to do, and what has to be there when all is over.
+"""The tasks of processes that are killed, and the checks of their results.
 
-Bodies write rows that no constraint keeps apart, so that what happened twice shows.
+Tasks write rows without a uniqueness constraint, so that a duplicated effect is visible.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ app = Duly()
 
 
 class CrashTask(NamedTuple):
-    """A task, and what one run of it leaves behind."""
+    """A task and the expected results of one of its runs."""
 
     task: Task[..., Any]
     rows: tuple[str, ...]
@@ -34,7 +34,7 @@ class CrashTask(NamedTuple):
 
 @app.task(queue=QUEUE, transaction=True)
 def pay() -> None:
-    """Write rows and enqueue a run, in the run's own transaction."""
+    """Write rows and enqueue a run in the run's own transaction."""
     _pay()
 
 
@@ -47,7 +47,7 @@ def pay_by_step() -> None:
 
 @app.task(queue=QUEUE, transaction=True)
 def receipt(order: str) -> None:
-    """Be the run that goes with a payment."""
+    """Write the receipt that belongs to a payment."""
     note("receipt", order)
 
 
@@ -80,18 +80,18 @@ def collect() -> None:
 
 @app.task(queue=CHILDREN)
 def child() -> None:
-    """Be a child."""
+    """Do nothing, as a child."""
 
 
 @app.task(queue=SLEEPERS)
 def sleep_until(until: int) -> None:
-    """Sleep until a certain instant, in microseconds."""
+    """Sleep until an instant in microseconds."""
     sleep("doze", max(0, until - app.store.now()) / MICROSECONDS)
 
 
 @app.task(queue=QUEUE, transaction=True)
 def create_table() -> None:
-    """Make the table of the rows."""
+    """Create the table of the rows."""
     current().connection.execute(statements()["errand_table"])
 
 
@@ -112,13 +112,13 @@ def event_of(run_id: str) -> str:
 
 
 def note(name: str, run_id: str | None = None) -> None:
-    """Write one row through the run's own transaction."""
+    """Write one row in the run's own transaction."""
     row = {"run_id": run_id or current().run_id, "name": name}
     current().connection.execute(statements()["errand_note"], row)
 
 
 def statements() -> Statements:
-    """Return the statements for the database that the application uses."""
+    """Return the statements for the application's kind of database."""
     return load("duly.prove", "sqlite" if app.store.url.startswith("sqlite:") else "postgresql")
 
 
@@ -128,24 +128,24 @@ def read_rows(run_id: str) -> list[str]:
 
 
 def is_sent(event: str) -> bool:
-    """Say whether an event is on record."""
+    """Return whether an event is recorded."""
     return _read("errand_event", name=event) == [(1,)]
 
 
 def count_sleepers() -> dict[tuple[str, int], int]:
-    """Count the runs that doze, by their state and the attempt that they are at."""
+    """Return the number of sleeping runs by state and attempt."""
     found = _read("sleepers")
     return {(str(state), int(attempt)): int(runs) for state, attempt, runs in found}
 
 
 def is_suspended(run: Run[Any]) -> bool:
-    """Say whether a run waits for something, and has no worker."""
+    """Return whether a run waits for something and has no worker."""
     waits = any(not found.done and found.kind != "step" for found in run.steps())
     return waits and run.refresh().state == "queued"
 
 
 def check_task(errand: CrashTask, run: Run[Any]) -> list[str]:
-    """Say what is not as it has to be, now that a run has ended."""
+    """Return the differences from the expected result of a run that has ended."""
     children = app.runs.list(tag=(ORDER_TAG, run.id))
     steps = tuple(sorted(found.name.partition(":")[0] for found in run.steps() if found.done))
     expected: dict[str, tuple[object, object]] = {

@@ -1,7 +1,7 @@
 """The workload for workers that die at fault points: `duly.prove.crash_workload:app`.
 
-Each worker process takes the next point of a plan: the first one dies at the first point, its
-successor at the second, and so on; when the plan is done, they live.
+Each worker process takes the next point of a plan. The first dies at the first point, its successor
+at the second, and so on. When the plan is used up, they survive.
 """
 
 import os

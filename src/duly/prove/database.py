@@ -1,7 +1,7 @@
-"""What proving keeps and reads in the database itself: the ledger, and every transition of a run.
+"""The data that fault injection keeps in the database: a ledger, and all transitions of runs.
 
-Tables are made by a transactional run, and read in sections of the store, so this needs no driver,
-and no dialect beyond the statements in `sql/`, one file per kind of database.
+Tables are created by a transactional run and read in transactions of the store. This module
+therefore needs no driver, and no dialect except the statements in `sql/`, one file per database.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _TRIGGERS = (
 
 
 class Database:
-    """The database below the workload's application."""
+    """The database of the workload's application."""
 
     def __init__(self) -> None:
         self._app = workload.app
@@ -35,30 +35,30 @@ class Database:
         self._sql: Statements = load("duly.prove", self.kind)
 
     def describe(self) -> dict[str, str]:
-        """Return what stands behind the URL, and its version."""
+        """Return the kind and version of the database."""
         with self._section() as connection:
             names = ("version", "journal")
             found = [connection.execute(self._sql[name]).fetchone()[0] for name in names]
         return {"kind": self.kind, **dict(zip(names, map(str, found), strict=True))}
 
     def create_ledger(self) -> None:
-        """Make the table that transactional tasks write to."""
+        """Create the table that transactional tasks write to."""
         self._write("ledger")
 
     def record_transitions(self) -> None:
-        """Have every transition recorded from now on, in its own transaction."""
+        """Record every transition from now on, in its own transaction."""
         self._write("event_table", *_TRIGGERS)
 
     def record_slots(self) -> None:
-        """Have it recorded who takes a place under a limit and who leaves, from now on."""
+        """Record from now on which runs take and release slots under a limit."""
         self._write("slot_table", "on_slot_taken", "on_slot_left", "on_slot_gone")
 
     def slots(self) -> list[tuple[str, str, int]]:
-        """Return run, lane, and whether it took a place or left it, in the order of writing."""
+        """Return for each change the run, its slot kind, and whether it took or released a slot."""
         return [(str(run), str(lane), int(change)) for run, lane, change in self._read("slots")]
 
     def simulate_time(self) -> None:
-        """Let the store's own clock, if it has one, show what it is set to from now on."""
+        """Replace the store's own clock, if it has one, by a settable time."""
         self._write("simulate_time")
 
     def set_time(self, now: int) -> None:
@@ -71,7 +71,7 @@ class Database:
         return [Effect._make((*map(_plain, row), "row")) for row in self._read("rows")]
 
     def numbers(self) -> list[tuple[str, int]]:
-        """Return the ledger as runs and the numbers they were called with."""
+        """Return the ledger as runs and the numbers that they were called with."""
         return [(str(run_id), int(number)) for run_id, number in self._read("numbers")]
 
     def events(self) -> list[Transition]:
@@ -79,7 +79,7 @@ class Database:
         return [Transition._make(map(_plain, row)) for row in self._read("events")]
 
     def runs(self) -> list[RunAtEnd]:
-        """Return all runs of the workload, in whichever table they are."""
+        """Return all runs of the workload from all tables."""
         return [RunAtEnd._make(map(_plain, row)) for row in self._read("runs")]
 
     def attempts(self) -> list[AttemptAtEnd]:
@@ -87,11 +87,11 @@ class Database:
         return [AttemptAtEnd._make(map(_plain, row)) for row in self._read("attempts")]
 
     def firings(self) -> list[FiringAtEnd]:
-        """Return what became of every instant that a schedule was due."""
+        """Return the firings of all due instants."""
         return [FiringAtEnd._make(map(_plain, row)) for row in self._read("firings")]
 
     def scheduled_runs(self) -> list[ScheduledRun]:
-        """Return the runs that schedules made, of whatever queue."""
+        """Return the runs that schedules created, in all queues."""
         return [ScheduledRun._make(map(_plain, row)) for row in self._read("scheduled_runs")]
 
     def workers(self) -> list[tuple[str, str, int]]:
@@ -99,16 +99,16 @@ class Database:
         return [(str(row[0]), str(row[1]), int(row[2])) for row in self._read("workers")]
 
     def has_live_worker(self, pid: int) -> bool:
-        """Say whether a process is called live, without waiting for a writer that is frozen."""
+        """Return whether a process is recorded as live, without waiting for a frozen writer."""
         workers = self._store.list_workers()
         return any(worker.pid == pid and not worker.has_ended for worker in workers)
 
     def retries(self) -> dict[str, int]:
-        """Return how often each run was redriven, as the operators' acts tell."""
+        """Return how often each run was retried, according to the audit entries."""
         return {str(subject): int(count) for subject, count in self._read("acts")}
 
     def damage(self) -> list[str]:
-        """Return what the database's own check of itself complains about."""
+        """Return the problems that the database's own integrity check reports."""
         return [str(row[0]) for row in self._read("integrity")]
 
     def _read(self, name: str) -> list[tuple[Any, ...]]:
@@ -130,6 +130,6 @@ class Database:
             section.rollback()
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a column of whatever type
-    """Return UUIDs as text, as SQLite has them."""
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a column of any type
+    """Return UUIDs as text, as SQLite stores them."""
     return value if value is None or isinstance(value, int | float | str) else str(value)

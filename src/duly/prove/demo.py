@@ -1,7 +1,7 @@
-"""A shop under fire: orders are worked on while workers are killed and frozen, then counted.
+"""A shop under fault injection: workers are killed and frozen, and the orders are counted.
 
-What is counted is what the orders did, in a ledger apart from duly's tables: rows that
-transactional tasks wrote, and lines that the others added to a file.
+The counts come from the orders' effects, in a ledger separate from duly's tables: rows that
+transactional tasks wrote, and lines that the other tasks added to a file.
 """
 
 import signal
@@ -40,7 +40,7 @@ _KINDS = ("transactional", "hold", "rerun")
 _HOLD_SHARE, _RERUN_SHARE = 0.25, 0.15
 _ENQUEUE_BATCH = 50
 _WORKING_SHARE = 0.6
-"""How much of the time the bodies alone would fill; starts, kills and freezes take the rest."""
+"""The share of time that the tasks would take without faults. Restarts take the rest."""
 _LONGEST_BODY_MILLISECONDS = 2_000
 _KILL_SECONDS = 1.0
 _FREEZES_AT = (0.15, 0.45)
@@ -50,47 +50,47 @@ _POLL_SECONDS = 0.04
 
 
 class DemoProgress(NamedTuple):
-    """How far it has come, for whoever watches."""
+    """The progress of the demo."""
 
     what: str
     done: int
     total: int
     kills: int
     frozen: int
-    """Processes that stand still now."""
+    """The number of processes that are frozen now."""
 
 
 ProgressCallback = Callable[[DemoProgress], None]
 
 
 class OrderCounts(NamedTuple):
-    """What became of the orders of one kind, counted by their effects."""
+    """The outcome of the orders of one kind, counted by their effects."""
 
     kind: str
     enqueued: int
     succeeded: int
     interrupted: int
     interrupted_with_effect: int
-    """Of these, how many had had their effect, once."""
+    """How many of the interrupted orders had their effect once."""
     dead: int
     lost: int
     duplicated: int
     again: int
-    """Effects repeated after a crash, where the task allows that."""
+    """Effects that were repeated after a crash, where the task allows that."""
 
 
 class DemoResult(NamedTuple):
-    """What the demo came to."""
+    """The result of the demo."""
 
     rows: tuple[OrderCounts, ...]
     kills: int
     freezes: int
     zombies: int
-    """Frozen workers whose runs were taken over, and that recorded nothing of them."""
+    """Frozen workers whose runs were taken over, and that recorded nothing about them."""
     taken_over: int
-    """Runs that were taken from frozen workers."""
+    """Runs that were taken over from frozen workers."""
     late_results_refused: int
-    """Results that such a worker still sent and that the fence turned away."""
+    """Results that such a worker still sent and that the fence refused."""
     interrupted: tuple[str, ...]
     seconds: float
     database: dict[str, str]
@@ -98,21 +98,21 @@ class DemoResult(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was lost and nothing doubled."""
+        """Whether nothing was lost or duplicated."""
         return not any(row.lost or row.duplicated for row in self.rows)
 
     def document(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the result as JSON data."""
         return document(self, self.rows, total(self.rows))
 
 
 def total(rows: tuple[OrderCounts, ...]) -> OrderCounts:
-    """Add the kinds up."""
+    """Return the sum of all kinds."""
     return OrderCounts("all", *sums(rows))
 
 
 class Demo:
-    """One run of the demo on one database."""
+    """One execution of the demo on one database."""
 
     def __init__(
         self, trial: Trial, watch: ProgressCallback, *, orders: int, seconds: float
@@ -123,13 +123,13 @@ class Demo:
         self._seconds = seconds
         self._frozen: ActiveFreeze | None = None
         self._zombies: dict[int, str | None] = {}
-        """Worker processes that were frozen: pid and worker."""
+        """Frozen worker processes: the worker id by pid."""
         busy = TREES * PROCESSES * CONCURRENCY * seconds * _WORKING_SHARE * 1000
         mean = busy / (orders * (1 - _RERUN_SHARE))
         self._milliseconds = min(_LONGEST_BODY_MILLISECONDS, max(4, round(mean)))
 
     def run(self) -> DemoResult:
-        """Enqueue, work, strike, and count."""
+        """Enqueue orders, run them under faults, and count the effects."""
         trial = self._trial
         began_at = monotonic()
         trial.use_mix(self._order, backlog=0)
@@ -139,7 +139,8 @@ class Demo:
                 concurrency=CONCURRENCY,
                 lease=LEASE_SECONDS,
                 beat=BEAT_SECONDS,
-                # Only in the tree that will be frozen do workers stop right before they record.
+                # Only the first tree will be frozen, so only its workers stop right before they
+                # record.
                 app="duly.prove.freeze_workload:app" if number == 0 else trial.settings.app,
             )
         self._enqueue()
@@ -167,7 +168,7 @@ class Demo:
             self._watch(DemoProgress("enqueueing", done, self._orders, 0, 0))
             self._trial.feeder.enqueue(min(_ENQUEUE_BATCH, self._orders - done))
 
-    # -- striking --
+    # -- faults --
 
     def _strike_until_done(self, began_at: float) -> None:
         trial = self._trial
@@ -252,10 +253,10 @@ class Demo:
 def _row(
     kind: str, asked: dict[str, str], runs: dict[str, RunAtEnd], effects: Counter[str]
 ) -> OrderCounts:
-    """Count one kind of order: what was asked for against what the ledger shows.
+    """Count one kind of order: the enqueued orders against the ledger.
 
-    The store is asked only about orders without an effect, or with one that nobody confirmed: if it
-    shows them as interrupted or dead they wait for a person, and if not they are lost.
+    The store is read only for orders without an effect or with an unconfirmed one. If it shows them
+    as interrupted or dead, they wait for an operator; otherwise they are lost.
     """
     mine = [run_id for run_id, task in asked.items() if kind_of(task) == kind]
     waiting_for_a_person = {
@@ -285,7 +286,7 @@ def _row(
 
 
 def kind_of(task: str) -> str:
-    """Say what a task of the workload promises."""
+    """Return the guarantee of a task of the workload."""
     if task in workload.TRANSACTIONAL:
         return "transactional"
     return "hold" if task in workload.HELD else "rerun"
@@ -296,7 +297,7 @@ def _fault_count(strikes: list[InjectedFault], kind: str) -> int:
 
 
 def stop_on(number: int) -> None:
-    """Let a signal end the program the way Ctrl-C does, so that its processes end with it."""
+    """Let a signal end the program as Ctrl-C does, so that its child processes end too."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -307,7 +308,7 @@ def stop_on(number: int) -> None:
 def run_demo(
     url: str, folder: Path, watch: ProgressCallback, *, orders: int, seconds: float, seed: int
 ) -> DemoResult:
-    """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
+    """Run the demo on a database of its own. It leaves no processes."""
     stop_on(signal.SIGTERM)
     with Trial(url, folder, seed=seed, records_transitions=False) as trial:
         return Demo(trial, watch, orders=orders, seconds=seconds).run()

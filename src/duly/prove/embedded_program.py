@@ -1,7 +1,7 @@
 """A worker inside a program, as in a web process: `python -m duly.prove.embedded_program`.
 
-Nobody ends it when it is frozen past its lease. It may be asked to stop between the end of a body
-and its record: then its write is late when it is continued, and only the fence is left.
+Nothing terminates it when it is frozen past its lease. It may be asked to stop between the end of a
+task and its record. When it continues, its write is late, and only the fence prevents it.
 """
 
 import json

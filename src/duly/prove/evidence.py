@@ -1,4 +1,4 @@
-"""What a scenario on a database came to, as a document that can be kept and replayed."""
+"""The result of a scenario on a database, as a document that can be stored and replayed."""
 
 import json
 import platform
@@ -47,7 +47,7 @@ _FAULTS_FOR_A_BOUND = 10
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The document, and whether it speaks for duly."""
+    """The document, and whether all invariants held."""
 
     scenario: str
     database: str
@@ -57,11 +57,11 @@ class Evidence:
 
     @property
     def file_name(self) -> str:
-        """The name it is kept under."""
+        """The file name of the document."""
         return f"{self.scenario}-{self.database}.json"
 
     def write(self, folder: Path) -> Path:
-        """Keep it."""
+        """Write the document to a file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / self.file_name
         file.write_text(json.dumps(self.document, indent=2) + "\n")
@@ -69,9 +69,9 @@ class Evidence:
 
 
 def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = None) -> Evidence:
-    """Run a scenario to its end, check its history, and say what came of it.
+    """Run a scenario to its end, check its history, and return the evidence.
 
-    `again` is the command that does the same, if it is not that of this package.
+    `again` is the command that replays it, if it is not the one of this package.
     """
     began_at = monotonic()
     SCENARIOS[scenario](trial, scale)
@@ -129,7 +129,7 @@ def _violations_document(verdict: CheckResult) -> list[str]:
 
 
 def _missed_faults(trial: Trial) -> list[str]:
-    """A strike that was planned and never came proves nothing."""
+    """Return the planned faults that did not happen, since they prove nothing."""
     points = trial.facts.get("points_never_struck", [])
     return [f"no process was killed at {point}" for point in points]
 
@@ -163,13 +163,13 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _commit() -> str | None:
-    """Return the commit this was run on, with a mark if the files differ from it."""
+    """Return the current commit, with a mark if the files differ from it."""
     git = shutil.which("git")
     if git is None:
         return None
     here = Path(__file__).parent
     answers = [
-        subprocess.run(  # noqa: S603 - git, asked for what it knows
+        subprocess.run(  # noqa: S603 - git with fixed arguments
             [git, *words], cwd=here, check=False, capture_output=True, text=True
         )
         for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "../.."])

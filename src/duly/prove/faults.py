@@ -1,4 +1,4 @@
-"""Strikes against process trees, each with the proof that it really struck."""
+"""Faults against process trees, each with proof that it took effect."""
 
 import signal
 from collections import Counter
@@ -23,14 +23,17 @@ _ALL_SHARE = 0.5
 _BETWEEN_SECONDS = 0.05
 EMBEDDED = "embedded"
 FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer", EMBEDDED)
-"""What stands still: one worker, the keeper alone, all of a tree at any moment; or all of a tree
-with a worker stopped right before it settles, inside a transactional commit, or inside a claim; or
-a program with a worker in it right before it settles. Half of the times when it is all of a tree,
-that includes what ties the workers to their keeper."""
+"""The processes that freeze: one worker, only the supervisor ("keeper"), or a whole tree.
+
+A whole tree freezes at a random moment ("both"), or with a worker right before it settles, inside a
+transactional commit, or inside a claim. "embedded" is a program with a worker in it, right before
+it settles. Half of the time, a whole tree includes the watchdog, which kills workers whose
+supervisor is frozen or gone.
+"""
 
 
 class InjectedFault(NamedTuple):
-    """Something that was done to a process, and whether it was seen to take effect."""
+    """A fault against a process, and whether it was seen to take effect."""
 
     kind: str
     target: str
@@ -40,7 +43,7 @@ class InjectedFault(NamedTuple):
 
 
 class ActiveFreeze(NamedTuple):
-    """Processes of a tree that are stopped now."""
+    """Processes of a tree that are frozen now."""
 
     tree: ProcessTree
     target: str
@@ -53,7 +56,7 @@ class ActiveFreeze(NamedTuple):
 
 
 def choose_child(tree: ProcessTree, random: Random) -> WorkerChild | None:
-    """Return a worker process that has come to work, mostly one with a body running."""
+    """Return a registered worker process, usually one that runs a task."""
     children = [child for child in tree.children() if child.is_registered]
     busy = [child for child in children if child.is_busy]
     if busy and random.random() < _BUSY_SHARE:
@@ -62,14 +65,14 @@ def choose_child(tree: ProcessTree, random: Random) -> WorkerChild | None:
 
 
 def kill_child(tree: ProcessTree, child: WorkerChild) -> InjectedFault:
-    """SIGKILL one worker process; what it started is the keeper's to end."""
+    """Send SIGKILL to one worker process. The supervisor ends its child processes."""
     sent = tree.signal_child(child, signal.SIGKILL)
     struck = sent and wait_for(lambda: is_gone(child.pid), _SEEN_SECONDS)
     return InjectedFault("kill", "child", child.pid, child.worker_id, struck)
 
 
 def kill_tree(tree: ProcessTree) -> InjectedFault:
-    """SIGKILL the keeper; its workers must die with it."""
+    """Send SIGKILL to the supervisor. Its workers must die with it."""
     children = tree.children()
     tree.signal_supervisor(signal.SIGKILL)
     status = tree.wait(_SEEN_SECONDS)
@@ -78,7 +81,7 @@ def kill_tree(tree: ProcessTree) -> InjectedFault:
 
 
 def freeze(tree: ProcessTree, target: str, seconds: float, random: Random) -> ActiveFreeze | None:
-    """Stop processes of a tree; None if they could not be seen to stop."""
+    """Freeze processes of a tree. Return None if they were not seen to stop."""
     children = tuple(child for child in tree.children() if child.is_registered)
     if target == "child":
         children = children[:1]
@@ -111,11 +114,11 @@ def freeze(tree: ProcessTree, target: str, seconds: float, random: Random) -> Ac
 
 
 def freeze_embedded(program: ProcessTree, seconds: float) -> ActiveFreeze | None:
-    """Have a program with a worker in it stop before it settles; None if it did not."""
+    """Let a program with an embedded worker stop before it settles. Return None if it did not."""
     flag = _request_freeze(program, BEFORE_SETTLE)
     if not wait_for(lambda: is_stopped(program.pid), _STOP_SECONDS):
         flag.unlink(missing_ok=True)
-        # It may have read it just before.
+        # The program may have read the flag just before.
         program.signal_supervisor(signal.SIGCONT)
         return None
     now = monotonic()
@@ -123,7 +126,7 @@ def freeze_embedded(program: ProcessTree, seconds: float) -> ActiveFreeze | None
 
 
 def thaw(under_way: ActiveFreeze, random: Random) -> tuple[InjectedFault, list[Freeze]]:
-    """Continue what was stopped, keeper and workers in either order."""
+    """Continue the frozen processes, supervisor and workers in either order."""
     tree, children = under_way.tree, under_way.children
     if under_way.flag is not None:
         under_way.flag.unlink(missing_ok=True)
@@ -146,13 +149,13 @@ def thaw(under_way: ActiveFreeze, random: Random) -> tuple[InjectedFault, list[F
 
 
 def count(strikes: Iterable[InjectedFault]) -> dict[str, int]:
-    """Return how many strikes of each kind were seen to take effect."""
+    """Return how many faults of each kind were seen to take effect."""
     found = Counter(f"{s.kind} {s.target}" for s in strikes if s.took_effect)
     return dict(sorted(found.items()))
 
 
 def _request_freeze(tree: ProcessTree, where: str) -> Path:
-    """Ask the tree's workers to stop themselves when they come to a certain place."""
+    """Ask the workers of a tree to stop themselves at a certain place in the code."""
     flag = freeze_flag(tree.settings.folder, tree.pid)
     scratch = flag.with_suffix(".new")
     scratch.write_text(where)
@@ -171,5 +174,5 @@ def _is_still(pid: int) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Say whether a process has ended, reaped or not."""
+    """Return whether a process has ended, reaped or not."""
     return state_of(pid) in {None, "Z", "X"}

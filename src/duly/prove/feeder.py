@@ -1,4 +1,4 @@
-"""Enqueues the workload, and remembers what was asked for and what was accepted."""
+"""Enqueues the workload, and records the requests and the accepted runs."""
 
 import threading
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _SNAPSHOT_SECONDS = 0.25
 def everything(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
     """Return a call of one of all kinds of task, most of them transactional or held.
 
-    Where runs are few their bodies may be longer: so a strike meets as many of them at work.
+    With few runs, tasks may take longer, so that a fault hits as many running ones.
     """
     milliseconds = round(random.randint(*_MILLISECONDS) * longer)
     draw = random.random()
@@ -40,7 +40,7 @@ def everything(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]
 
 
 def everything_and_long_bodies(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
-    """Return a call of any kind, now and then one that is still at work after a takeover."""
+    """Return a call of any kind, sometimes one that is still running after a takeover."""
     draw = random.random()
     if draw < _LONG_SHARE:
         return workload.notify.call(number, random.randint(*_LONG_MILLISECONDS), 500)
@@ -60,10 +60,10 @@ _SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (
 
 
 class Feeder:
-    """A thread that keeps some runs waiting, and takes snapshots on the way.
+    """A thread that keeps some runs waiting, and takes snapshots in between.
 
-    It enqueues no faster than `rate` per second: what counts is what is struck, and starting
-    processes anew needs the machine more than runs do.
+    It enqueues at most `rate` runs per second: the faults matter most, and restarting processes
+    needs the machine's capacity more than runs do.
     """
 
     def __init__(self, app: Duly, mix: Mix, random: Random, *, backlog: int, rate: float) -> None:
@@ -84,11 +84,11 @@ class Feeder:
         self.snapshots = 0
 
     def start(self) -> None:
-        """Begin to enqueue."""
+        """Start to enqueue."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Enqueue nothing more; raise what went wrong, if something did."""
+        """Stop enqueueing. Raise the error of the thread, if there was one."""
         self._ending.set()
         self._thread.join()
         if self._error is not None:
@@ -114,11 +114,11 @@ class Feeder:
                 if monotonic() - self._snapshot_at > _SNAPSHOT_SECONDS:
                     self._snapshot_at = monotonic()
                     self._take_snapshot()
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in `stop`
             self._error = error
 
     def _take_snapshot(self) -> None:
-        """Look at some accepted runs in one statement: none may be nowhere, none may go back."""
+        """Read some accepted runs in one statement. None may be missing or no longer final."""
         size = min(_SAMPLE, len(self.accepted))
         asked = self._random.sample(self.accepted, size)
         states = self._app.store.get_states(asked)

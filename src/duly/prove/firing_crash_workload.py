@@ -1,7 +1,7 @@
-"""Workload for workers that die while they fire: `duly.prove.firing_crash_workload:app`.
+"""The workload for workers that die while firing: `duly.prove.firing_crash_workload:app`.
 
-A fault point of writing is passed by many ops. A plan that workers of a trial share names points,
-and whoever looks for schedules to fire next takes one and dies at it.
+Many ops pass the fault points of writes. The workers of a trial therefore share a plan with fault
+points. The next worker that looks for schedules to fire takes a point and dies there.
 """
 
 import os
@@ -21,7 +21,7 @@ PLAN_VARIABLE = "DULY_PROVE_FIRING_PLAN"
 
 
 class FiringCrashDuly(Duly):
-    """An application that hands out a store which may be the death of who fires."""
+    """An application whose store may kill a worker that fires schedules."""
 
     @property
     def store(self) -> Store:
@@ -34,7 +34,7 @@ class _FiringCrashStore:
         self._store = store
         self._plan = None if plan is None else Path(plan)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:

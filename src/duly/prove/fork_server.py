@@ -1,7 +1,7 @@
-"""Forks processes that run an errand and kill themselves at one side of their n-th statement.
+"""Forks processes that run a task and kill themselves before or after their n-th statement.
 
-One process of its own stays warm, with everything imported and nothing open: no thread, no
-connection. So a doomed process costs a fork instead of a start.
+A separate process has everything imported and nothing open, neither threads nor connections. Each
+killed process therefore costs a fork instead of a start.
 """
 
 import json
@@ -30,41 +30,41 @@ _DRAIN_SECONDS = 30.0
 _STATEMENT_CHARACTERS = 200
 _WORD_BYTES = 4096
 _NEVER = 14_400.0
-"""Seconds: no lease runs out by itself, and no beat is among the statements."""
+"""In seconds. No lease expires by itself, and no heartbeat is among the statements."""
 
 
 class CrashOrder(NamedTuple):
-    """What a process is to do, and where it is to die."""
+    """The work of a process, and the statement at which it must die."""
 
     act: str
-    """work, mind, send or tick."""
+    """One of work, mind, send and tick."""
     subject: str
-    """The run that it is about."""
+    """The run that the process works on."""
     thread: str
-    """Whose statements count: each thread says its own in one order, all of them in none."""
+    """The thread whose statements count: each thread has a fixed order, all together have none."""
     side: str
     number: int
-    """Counted from 1; at 0 it passes."""
+    """Counted from 1. With 0 the process survives."""
 
 
 class CrashOutcome(NamedTuple):
-    """What became of such a process."""
+    """The outcome of such a process."""
 
     pid: int
     status: int
     statement: str | None
-    """Where it was about to kill itself."""
+    """The statement at which it killed itself, or None."""
     statement_counts: dict[str, int]
-    """How many statements each of its threads had said by then."""
+    """How many statements each of its threads had executed by then."""
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was seen to die by SIGKILL where it was to."""
+        """Whether it died by SIGKILL at the intended statement."""
         return self.status == -signal.SIGKILL and self.statement is not None
 
 
 class ForkServer:
-    """Use as a context manager: no process of it is left afterwards."""
+    """A context manager that ends its process on exit."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
@@ -84,7 +84,7 @@ class ForkServer:
         self._process.communicate()
 
     def run(self, order: CrashOrder) -> CrashOutcome:
-        """Let a process run to its end, whichever that is."""
+        """Let a process run until it ends or dies."""
         cast("IO[str]", self._process.stdin).write(json.dumps(order) + "\n")
         line = cast("IO[str]", self._process.stdout).readline()
         if not line:
@@ -98,7 +98,7 @@ class ForkServer:
 
 
 class StatementKillSwitch:
-    """Counts a thread's statements from a certain moment on, and strikes at one of them."""
+    """Counts a thread's statements from a certain moment on, and kills the process at one."""
 
     def __init__(self, order: CrashOrder, last_word: int) -> None:
         self._order = order
@@ -107,12 +107,12 @@ class StatementKillSwitch:
         self._said: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Start to count."""
         self._counts = True
 
     @contextmanager
     def crossing(self, sql: str) -> Iterator[None]:
-        """Pass one statement, or die before or after it."""
+        """Execute one statement, or die before or after it."""
         is_it = self._counts and self._is_target()
         if is_it and self._order.side == "before":
             self._kill(sql)
@@ -121,7 +121,7 @@ class StatementKillSwitch:
             self._kill(sql)
 
     def write_outcome(self, statement: str | None) -> None:
-        """Leave a word on how it ended."""
+        """Write the outcome to the pipe."""
         word = json.dumps([statement, dict(self._said)])
         os.write(self._outcome_pipe, word.encode())
 
@@ -136,7 +136,7 @@ class StatementKillSwitch:
 
 
 def main() -> None:
-    """Send out processes as told, one after the other."""
+    """Fork processes as requested, one after another."""
     die_with_parent(int(sys.argv[1]))
     watch = _load_statement_watch(os.environ["DULY_URL"])
     for line in sys.stdin:
@@ -153,7 +153,7 @@ def _fork(order: CrashOrder, watch: Callable[[StatementHook], None]) -> CrashOut
         try:
             die_with_parent(server)
             _run_order(order, watch, writer)
-        except BaseException:  # noqa: BLE001 - told, and by the status too
+        except BaseException:  # noqa: BLE001 - printed, and reported by the status
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -186,14 +186,14 @@ def _run_order(order: CrashOrder, watch: Callable[[StatementHook], None], last_w
 
 
 def _work(doom: StatementKillSwitch, queues: str | None = None) -> None:
-    """Do all there is; what the process says before its first claim does not count."""
+    """Run all that is ready. Statements before the first claim do not count."""
     faultpoints.arm("claim.before_write", doom.begin)
     worker = crash_tasks.app.worker(concurrency=1, queues=queues, lease=_NEVER, beat=_NEVER / 3)
     worker.drain(_DRAIN_SECONDS)
 
 
 def _load_statement_watch(url: str) -> Callable[[StatementHook], None]:
-    """Import all that a doomed process needs, and return what has it told of statements."""
+    """Import all that a forked process needs, and return the installer of the statement hook."""
     store = "duly.store.sqlite" if url.startswith("sqlite:") else "duly.store.postgres"
     for module in ("duly.worker.embedded_worker", f"{store}.store"):
         import_module(module)

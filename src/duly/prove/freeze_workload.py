@@ -1,9 +1,9 @@
-"""The workload for workers that freeze at the worst of moments, if asked to.
+"""The workload for workers that freeze at the worst moments, if requested.
 
-Between the end of a body and its record: the worker has looked at its deadline and is about to
-write; when it is continued its write is late, and only the fence is left. Inside a claim: when it
-is continued it holds runs of which nobody knows whether it will start them. A file named after the
-keeper, or after the process where there is none, asks for it.
+One is between the end of a task and its record. The worker has checked its deadline and is about to
+write. When it continues, its write is late, and only the fence prevents it. Another is inside a
+claim. When the worker continues, it holds runs that it may or may not start. A file named after the
+supervisor, or after a process without one, requests the freeze.
 """
 
 import os
@@ -23,12 +23,12 @@ BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 
 
 def freeze_flag(folder: Path, asked: int) -> Path:
-    """Return the file that asks a process, or the workers of a keeper, to stop before something."""
+    """Return the file that requests a process, or the workers of a supervisor, to freeze."""
     return folder / f"stop-{asked}"
 
 
 class FreezingDuly(Duly):
-    """An application that hands out a store which stops before it settles."""
+    """An application whose store freezes before it settles."""
 
     def __init__(self, journal: ObservationLog, asked: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class FreezingDuly(Duly):
 
     @property
     def store(self) -> Store:
-        """The open store, with a halt before every settle."""
+        """The open store, with a possible freeze before every settle."""
         return cast("Store", _FreezingStore(super().store, self._flag))
 
     def _stop_in_claim(self) -> None:
@@ -49,7 +49,7 @@ class _FreezingStore:
         self._store = store
         self._flag = flag
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
     def apply(self, ops: Sequence[Op]) -> list[Any]:
@@ -69,7 +69,7 @@ class _FreezingTaskTransaction:
         self._section = section
         self._flag = flag
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the section has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._section, name)
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
@@ -78,7 +78,7 @@ class _FreezingTaskTransaction:
 
 
 def _freeze_if_requested(flag: Path | None, where: str) -> bool:
-    """Stop if it is this place that is asked for; say whether it was."""
+    """Freeze if a freeze at this place is requested. Return whether it was."""
     is_asked = flag is not None and flag.exists() and flag.read_text() == where
     if is_asked:
         faultpoints.stop_here()

@@ -1,4 +1,4 @@
-"""What is known of what happened: the input of the checker."""
+"""The recorded history, which is the input of the checker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class EnqueueRequest(NamedTuple):
-    """A producer's note on one enqueue: invoked, then accepted if the call returned."""
+    """A producer's record of one enqueue: invoked, then accepted if the call returned."""
 
     kind: str
     run_id: str
@@ -14,7 +14,7 @@ class EnqueueRequest(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One transition of a run, written by a trigger inside the transition's own transaction."""
+    """One transition of a run, written by a trigger in the transition's own transaction."""
 
     sequence: int
     run_id: str
@@ -29,7 +29,7 @@ class Transition(NamedTuple):
 
 
 class BodySignal(NamedTuple):
-    """A body's sign of life: begin, beat or end."""
+    """A sign of life from a body: begin, beat or end."""
 
     kind: str
     run_id: str
@@ -38,12 +38,12 @@ class BodySignal(NamedTuple):
     task: str
     pid: int
     at: float
-    """Monotonic seconds, one clock for all processes of a machine."""
+    """Monotonic seconds, from one clock for all processes of a machine."""
     wall: int
 
 
 class Effect(NamedTuple):
-    """What a body did to the world: a row in its transaction, or a line outside."""
+    """The effect of a body: a row in its transaction, or a line outside of it."""
 
     run_id: str
     claim_number: int
@@ -54,7 +54,7 @@ class Effect(NamedTuple):
 
 
 class Freeze(NamedTuple):
-    """A process that was stopped for a while."""
+    """A process that was frozen for a while."""
 
     pid: int
     stopped_at: float
@@ -62,7 +62,7 @@ class Freeze(NamedTuple):
 
 
 class RunAtEnd(NamedTuple):
-    """A run as the store shows it when all is over."""
+    """A run in the store after the trial."""
 
     run_id: str
     task: str
@@ -74,7 +74,7 @@ class RunAtEnd(NamedTuple):
     crashes: int
     result: str | None
     places: int
-    """In how many tables it lies."""
+    """The number of tables that contain the run."""
 
 
 class AttemptAtEnd(NamedTuple):
@@ -88,7 +88,7 @@ class AttemptAtEnd(NamedTuple):
 
 
 class DueInstant(NamedTuple):
-    """An instant at which a schedule had to fire, by its expression alone."""
+    """An instant at which a schedule had to fire, derived only from its expression."""
 
     schedule: str
     version: int
@@ -96,7 +96,7 @@ class DueInstant(NamedTuple):
 
 
 class FiringAtEnd(NamedTuple):
-    """What the ledger says became of an instant, or of a row of them that were skipped."""
+    """The firing of an instant, or of several consecutive skipped ones."""
 
     schedule: str
     version: int
@@ -109,7 +109,7 @@ class FiringAtEnd(NamedTuple):
 
 
 class ScheduledRun(NamedTuple):
-    """A run that says which schedule made it."""
+    """A run tagged with the schedule that created it."""
 
     run_id: str
     schedule: str
@@ -117,17 +117,19 @@ class ScheduledRun(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """Everything that is known of what happened."""
+    """Everything that is known about what happened."""
 
     requests: Sequence[EnqueueRequest] = ()
     events: Sequence[Transition] | None = None
-    """None where no triggers were installed."""
+    """None if no triggers were installed."""
     body_signals: Sequence[BodySignal] = ()
     effects: Sequence[Effect] = ()
     freezes: Sequence[Freeze] = ()
     embedded: frozenset[tuple[str, int]] = frozenset()
-    """Claims (run and number) of workers inside a program, which nobody ends: a body may go on
-    there beside its heir."""
+    """Claims (run and number) of workers inside a program.
+
+    Nothing ends such a program, so a body may continue there while its successor runs.
+    """
     runs: Sequence[RunAtEnd] = ()
     attempts: Sequence[AttemptAtEnd] = ()
     transactional: frozenset[str] = frozenset()
@@ -138,14 +140,14 @@ class History:
     may_skip: frozenset[str] = frozenset()
     """Schedules whose policy lets instants pass without a run."""
     missing: Sequence[str] = ()
-    """Accepted runs that a snapshot taken on the way did not find."""
+    """Accepted runs that a snapshot during the trial did not find."""
     went_back: Sequence[str] = ()
-    """Runs that a snapshot found final and a later one in another state."""
+    """Runs that one snapshot found final and a later one in another state."""
     damage: Sequence[str] = ()
-    """What the database's own check complains about."""
+    """The problems that the database's own check reports."""
     workers_left_live: Sequence[str] = ()
-    """Workers the store calls live though their processes are gone and were recovered."""
+    """Workers that the store calls live although their processes are gone and were recovered."""
     unsettled_after: float | None = None
-    """Seconds after the last strike at which something was still unsettled; None if nothing was."""
+    """How many seconds after the last fault something was still unsettled, or None."""
     charges_allowed: bool = True
     """Whether anything in this history gave a reason to charge a run for a crash."""

@@ -1,4 +1,4 @@
-"""Numbers and timelines for people, from a history that was checked."""
+"""Counts and timelines of a checked history, for human readers."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -9,7 +9,7 @@ from duly.prove.history import BodySignal, Effect, History, Transition
 
 
 def count_all(history: History, verdict: CheckResult) -> dict[str, int]:
-    """Count runs by how they ended, effects, and what was broken."""
+    """Return the counts of runs by final state, of effects, and of violations."""
     states: dict[str, int] = dict.fromkeys([*map(str, State)], 0)
     for run in history.runs:
         states[run.state] = states.get(run.state, 0) + 1
@@ -42,7 +42,7 @@ def count_all(history: History, verdict: CheckResult) -> dict[str, int]:
 
 
 def timeline(history: History, run_id: str) -> list[dict[str, Any]]:
-    """Tell all that is known of one run, in the order of time, for a person to read."""
+    """Return everything known about one run, in the order of time, for a human reader."""
     told: list[tuple[int, dict[str, Any]]] = [
         (event.at, {"by": "store", **_describe(event, "run_id", "at")})
         for event in history.events or ()

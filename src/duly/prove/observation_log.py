@@ -1,8 +1,8 @@
-"""Append-only files that tell what really happened, apart from anything duly stores.
+"""Append-only files that record what really happened, independent of duly's tables.
 
-A line is one `write` to a descriptor opened with O_APPEND, so it is there or it is not, whatever
-is killed when. Bodies note every sign of life, effects are lines of their own, keepers and workers
-note what their events say, and what strikes itself says so first.
+A line is one `write` to a descriptor opened with O_APPEND, so it exists completely or not at all,
+whatever is killed. Bodies record every sign of life, effects are separate lines, supervisors and
+workers record their events, and a process records a fault before it kills itself.
 """
 
 import json
@@ -27,7 +27,7 @@ LATE = "late.log"
 
 
 class ObservationLog:
-    """The files in one folder; without a folder nothing is written."""
+    """The files in one folder. Without a folder nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -36,14 +36,14 @@ class ObservationLog:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """Write where the environment says."""
+        """Return a log in the folder that the environment names."""
         folder = os.environ.get(FOLDER_VARIABLE)
         return cls(Path(folder) if folder else None)
 
     # -- writing --
 
     def body_signal(self, kind: str, run: RunContext) -> None:
-        """Note that the body of a run lives: it begins, goes on, or ends."""
+        """Record a sign of life of a run's body: begin, beat or end."""
         self._append(
             BODIES,
             [
@@ -53,26 +53,26 @@ class ObservationLog:
         )
 
     def effect(self, run: RunContext, *, durable: bool = False) -> None:
-        """Do what a task is there for: add a line, and make it durable if asked to."""
+        """Perform the effect of a task: add a line, and make it durable if requested."""
         self._append(EFFECTS, [run.run_id, run.fence, run.generation, run.task])
         if durable and self.folder is not None:
             os.fsync(self._descriptors[EFFECTS])
 
     def event(self, event: Event) -> None:
-        """Note those events of a keeper or worker that tell how processes and claims ended."""
+        """Record the events of a supervisor or worker about the ends of processes and claims."""
         if isinstance(event, WorkerEnded | WorkerStarted | ResultDropped):
             self._append(EVENTS, [type(event).__name__, os.getpid(), self._clock.now(), *event])
 
     def request(self, request: EnqueueRequest) -> None:
-        """Note that a producer is about to enqueue a run, or that it was accepted."""
+        """Record that a producer is about to enqueue a run, or that the run was accepted."""
         self._append(REQUESTS, list(request))
 
     def fault(self, point: str) -> None:
-        """Note that this process is about to strike itself."""
+        """Record that this process is about to kill itself."""
         self._append(FAULTS, [point, os.getpid(), self._clock.now()])
 
     def late_write(self, refused: int) -> None:
-        """Note that this process has settled after a freeze, and what of it was refused."""
+        """Record that this process settled after a freeze, and how many results were refused."""
         self._append(LATE, [os.getpid(), refused])
 
     def _append(self, name: str, fields: list[Any]) -> None:
@@ -87,27 +87,27 @@ class ObservationLog:
     # -- reading --
 
     def read_body_signals(self) -> list[BodySignal]:
-        """Return what bodies noted."""
+        """Return the recorded signs of life."""
         return [BodySignal._make(fields) for fields in self._read(BODIES)]
 
     def read_effects(self) -> list[Effect]:
-        """Return the lines that effects left."""
+        """Return the lines of effects."""
         return [Effect._make((*fields, "line")) for fields in self._read(EFFECTS)]
 
     def read_events(self) -> list[list[Any]]:
-        """Return what keepers and workers noted: name, pid, wall time, fields."""
+        """Return the events of supervisors and workers: name, pid, wall time, fields."""
         return list(self._read(EVENTS))
 
     def read_requests(self) -> list[EnqueueRequest]:
-        """Return what producers noted."""
+        """Return the requests of producers."""
         return [EnqueueRequest._make(fields) for fields in self._read(REQUESTS)]
 
     def read_faults(self) -> list[tuple[str, int]]:
-        """Return where processes struck themselves: the point and the pid."""
+        """Return the fault points at which processes killed themselves, with their pids."""
         return [(point, pid) for point, pid, _at in self._read(FAULTS)]
 
     def read_late_writes(self) -> list[int]:
-        """Return how many results were refused, of each settle that came after a freeze."""
+        """Return for each settle after a freeze how many results were refused."""
         return [refused for _pid, refused in self._read(LATE)]
 
     def _read(self, name: str) -> Iterator[list[Any]]:

@@ -1,8 +1,8 @@
-"""Starts the programs of a trial: each as an interpreter of its own, or as a fork of one.
+"""Starts the programs of a trial, each as a new interpreter or as a fork of one process.
 
-An interpreter takes a quarter of a second of a processor until all is imported, a fork a hundredth
-of one. What is forked is the same program in a process of its own, struck and buried the same way;
-the one that it is forked from has all imported and nothing open: no thread, no connection.
+An interpreter needs a quarter of a second of CPU time for its imports, a fork a hundredth of that.
+A fork is the same program in a separate process, and is killed and reaped in the same way. The
+process that forks has everything imported and nothing open: no thread and no connection.
 """
 
 import fcntl
@@ -31,18 +31,21 @@ _IMPORTED = (
     "duly.store.postgres.store",
     "duly.store.sqlite.store",
 )
-"""What programs need. None of it looks at its environment when it is imported, as the workload
-does: that each imports for itself."""
+"""The modules that programs need.
+
+None of them reads the environment on import, as the workload does. Each program imports the
+workload itself.
+"""
 
 _ORDER_BYTES = 1 << 17
 _MOST_FILES = 8
 
 Stream = int | IO[Any] | None
-"""As for `subprocess.Popen`: PIPE, DEVNULL, a file, or None for what this process has."""
+"""As for `subprocess.Popen`: PIPE, DEVNULL, a file, or None to inherit the stream."""
 
 
 class StartedProcess(Protocol):
-    """A process, as far as trials need it; `subprocess.Popen` is one."""
+    """The part of a process that trials use. `subprocess.Popen` implements it."""
 
     stdin: IO[str] | None
     stdout: IO[str] | None
@@ -60,14 +63,14 @@ class StartedProcess(Protocol):
 
 
 class ProcessStarter(Protocol):
-    """Starts programs: modules with a `main`."""
+    """Starts programs, which are modules with a `main`."""
 
     forks: bool
-    """Whether what is started has all imported."""
+    """Whether started programs have everything imported."""
 
     @property
     def parent(self) -> int:
-        """The process that what is started has to die with."""
+        """The process whose death must end the started programs."""
         ...
 
     def start(
@@ -81,7 +84,7 @@ class ProcessStarter(Protocol):
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
     ) -> StartedProcess:
-        """Start one, in a session of its own."""
+        """Start a program in its own session."""
         ...
 
 
@@ -106,7 +109,7 @@ class InterpreterStarter:
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
     ) -> StartedProcess:
-        """Start one."""
+        """Start a program."""
         return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             [sys.executable, "-m", program, *arguments],
             env=os.environ | dict(environment),
@@ -121,7 +124,7 @@ class InterpreterStarter:
 
 
 class ForkStarter:
-    """Starts programs as forks of one process, on Linux; use as a context manager."""
+    """Starts programs as forks of one process, on Linux. Use it as a context manager."""
 
     forks = True
 
@@ -144,7 +147,7 @@ class ForkStarter:
 
     @property
     def parent(self) -> int:
-        """The process that all are forked from; it dies with this one."""
+        """The process that forks all programs. It dies with this process."""
         return self._process.pid
 
     def start(
@@ -158,7 +161,7 @@ class ForkStarter:
         stderr: Stream = None,
         pass_fds: Sequence[int] = (),
     ) -> StartedProcess:
-        """Start one."""
+        """Start a program."""
         streams = [_ForkStream(place, each) for place, each in enumerate((stdin, stdout, stderr))]
         order = {
             "program": program,
@@ -172,17 +175,17 @@ class ForkStarter:
         return ForkedProcess(self, pid, streams[0].ours, streams[1].ours)
 
     def ask(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> int:
-        """Have a program started, or one that has ended reaped; return its pid, or its status."""
+        """Request the start of a program or the reaping of one. Return its pid or status."""
         socket.send_fds(self._channel, [json.dumps(order).encode()], descriptors)
         answer = self._channel.recv(_ORDER_BYTES)
         if not answer:
-            message = f"who forks ended by itself, with status {self._process.wait()}"
+            message = f"the process that forks ended by itself, with status {self._process.wait()}"
             raise RuntimeError(message)
         return int(answer)
 
 
 class ForkedProcess:
-    """A process that is the child of another one of ours, as `subprocess.Popen` shows its own."""
+    """A process forked by another of our processes, with the interface of `Popen`."""
 
     def __init__(
         self, forks: ForkStarter, pid: int, stdin: IO[str] | None, stdout: IO[str] | None
@@ -192,11 +195,11 @@ class ForkedProcess:
         self.stdout = stdout
         self.returncode: int | None = None
         self._forks = forks
-        # Nobody reaps it before it is asked for here, so that its number is nobody else's yet.
+        # Only `wait` below reaps it, so the kernel cannot have reused its pid yet.
         self._end = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
-        """Return its exit status, None while it runs."""
+        """Return its exit status, or None while it runs."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
@@ -211,12 +214,12 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Send SIGKILL to the process."""
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, *, timeout: float | None = None) -> tuple[Any, Any]:
-        """Say nothing more, read all that it writes, and wait for its end."""
+        """Close its stdin, read all its output, and wait for its end."""
         if self.stdin is not None:
             with suppress(BrokenPipeError):
                 self.stdin.close()
@@ -229,7 +232,7 @@ class ForkedProcess:
 
 
 class _ForkStream:
-    """One of the three streams of a program that is to be forked."""
+    """One of the three standard streams of a forked program."""
 
     def __init__(self, place: int, given: Stream) -> None:
         self.ours: IO[str] | None = None
@@ -251,13 +254,13 @@ class _ForkStream:
                 self.theirs = given.fileno()
 
     def close(self) -> None:
-        """Close what the program alone is to have."""
+        """Close the file that only the program should keep open."""
         if self._is_to_close:
             os.close(self.theirs)
 
 
 def main() -> None:
-    """Fork programs as told, until nobody is there to tell."""
+    """Fork programs on request, until the requesting process has ended."""
     parent, descriptor = map(int, sys.argv[1:])
     die_with_parent(parent)
     for module in _IMPORTED:
@@ -284,7 +287,7 @@ def main() -> None:
 
 
 def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
-    """Become a program, and end with its status."""
+    """Run a program in this process, and exit with its status."""
     status: Any = 1
     try:
         os.setsid()
@@ -299,13 +302,13 @@ def _run(order: dict[str, Any], descriptors: Sequence[int]) -> None:
         if isinstance(status, str):
             sys.stderr.write(f"{status}\n")
             status = 1
-    except BaseException:  # noqa: BLE001 - told, and by the status too
+    except BaseException:  # noqa: BLE001 - printed, and reported by the status
         traceback.print_exc()
     exit_now(status or 0)
 
 
 def _take(descriptors: Sequence[int], places: Sequence[int]) -> None:
-    """Put files where a program expects them."""
+    """Move files to the descriptors that a program expects."""
     free = max(places) + 1
     aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, free) for each in descriptors]
     for each in descriptors:

@@ -1,6 +1,6 @@
-"""Keepers with their worker processes, as real process trees that can be struck.
+"""Supervisors with their worker processes, as real process trees for fault injection.
 
-Nothing here asks the store: whoever strikes must go on when the store stands still.
+Nothing here reads the store: faults must be possible while the store is blocked.
 """
 
 import json
@@ -27,11 +27,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class TreeSettings(NamedTuple):
-    """How one keeper and its workers are started."""
+    """The settings that start one supervisor and its workers."""
 
     url: str
     folder: Path
-    """Where the journals of everything in this tree lie."""
+    """The folder with the journals of all processes in this tree."""
     lease: float = 1.5
     beat: float = 0.4
     grace: float = 5.0
@@ -42,7 +42,7 @@ class TreeSettings(NamedTuple):
     program: str = "duly.prove.supervisor_process"
     environment: Mapping[str, str] = _NONE
     spares: int = 3
-    """Where processes are forked, so many children beyond the first ones wait to be needed."""
+    """How many child processes are forked in advance, in addition to the first ones."""
 
 
 class WorkerChild(NamedTuple):
@@ -54,19 +54,19 @@ class WorkerChild(NamedTuple):
 
     @property
     def is_registered(self) -> bool:
-        """Whether it has come as far as to claim; taken as so where it cannot be seen."""
+        """Whether the worker is ready to claim. If this cannot be seen, it counts as ready."""
         return self.slots is None or _read_start_marks(self.slots, lambda slots: slots.registered)
 
     @property
     def is_busy(self) -> bool:
-        """Whether some body is running in it."""
+        """Whether it is running a task."""
         return self.slots is None or _read_start_marks(
             self.slots, lambda slots: any(not mark.ended for mark in slots.marks())
         )
 
 
 class ProcessTree:
-    """A keeper process and what it started."""
+    """A supervisor process and its child processes."""
 
     def __init__(self, settings: TreeSettings, starter: ProcessStarter) -> None:
         self.settings = settings
@@ -98,67 +98,67 @@ class ProcessTree:
 
     @property
     def is_running(self) -> bool:
-        """Whether the keeper has not ended."""
+        """Whether the supervisor has not ended."""
         return self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """The keeper's exit status; negative for a signal, None while it runs."""
+        """The supervisor's exit status. It is negative for a signal, and None while it runs."""
         return self._process.poll()
 
     def children(self) -> list[WorkerChild]:
-        """Return the worker processes that live now."""
+        """Return the worker processes that are alive now."""
         rows = process_table().values()
         pids = [row.pid for row in rows if row.parent == self.pid and row.state != "Z"]
         found = [self._known.get(pid) or self._child(pid) for pid in pids]
-        # Between fork and exec a child is no worker yet; it is looked at again.
+        # Between fork and exec a child is not a worker yet. It is examined again later.
         workers = [child for child in found if child.slots or not _CAN_SEE]
         self._known = {child.pid: child for child in workers}
         return workers
 
     def helpers(self) -> list[int]:
-        """Return what the keeper started besides: what its workers are tied to."""
+        """Return the supervisor's other child processes, such as the watchdog of its workers."""
         workers = {child.pid for child in self.children()}
         rows = process_table().values()
         mine = [row for row in rows if row.parent == self.pid and row.state != "Z"]
         return [row.pid for row in mine if row.pid not in workers]
 
     def signal_helpers(self, pids: Iterable[int], number: int) -> None:
-        """Send a signal to what the keeper started besides."""
+        """Send a signal to the supervisor's other child processes."""
         for pid in pids:
             row = process(pid)
             if row is not None and row.parent == self.pid:
                 _send(os.kill, pid, number)
 
     def signal_child(self, child: WorkerChild, number: int) -> bool:
-        """Send a signal to one worker process; say whether it was there to get it."""
+        """Send a signal to one worker process. Return whether the process existed."""
         return self._is_ours(child) and _send(os.kill, child.pid, number)
 
     def signal_children(self, children: Iterable[WorkerChild], number: int) -> None:
-        """Send a signal to worker processes and all they started."""
+        """Send a signal to worker processes and all their child processes."""
         for child in children:
             if self._is_ours(child):
                 _send(os.killpg, child.pid, number)
 
     def signal_supervisor(self, number: int) -> bool:
-        """Send a signal to the keeper alone."""
+        """Send a signal only to the supervisor."""
         if self._process.poll() is not None:
             return False
         return _send(os.kill, self.pid, number)
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for the keeper's end and return its status, None if it did not come in time."""
+        """Wait for the supervisor's end and return its status, or None after a timeout."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self) -> None:
-        """End everything of this tree at once."""
+        """Kill all processes of this tree."""
         children = self.children() if self.is_running else []
         self.signal_supervisor(signal.SIGKILL)
         for child in children:
-            # The keeper's death kills its children; one that is frozen is not left behind either.
+            # The supervisor's death kills its children. This also ends a frozen one.
             _send(os.killpg, child.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -177,7 +177,7 @@ class ProcessTree:
 
 
 def note_child(folder: Path, pid: int, config: str) -> None:
-    """Note what a child of this process is told, where its environment does not show it."""
+    """Record a child's configuration if its environment does not show it."""
     note = _note(folder, os.getpid(), pid)
     scratch = note.with_suffix(".new")
     scratch.write_text(config)
@@ -185,7 +185,7 @@ def note_child(folder: Path, pid: int, config: str) -> None:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, pause: float = _LOOK_SECONDS) -> bool:
-    """Wait until something is so; say whether it came so in time."""
+    """Wait until a condition is true. Return whether it became true in time."""
     until = monotonic() + seconds
     while not condition():
         if monotonic() >= until:
@@ -195,12 +195,12 @@ def wait_for(condition: Callable[[], bool], seconds: float, pause: float = _LOOK
 
 
 def pause_for(seconds: float) -> None:
-    """Let time pass."""
+    """Pause for a while."""
     threading.Event().wait(seconds)
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process was stopped by a signal, as its parent would see by WIFSTOPPED."""
+    """Return whether a signal has stopped a process, as its parent would see with WIFSTOPPED."""
     return state_of(pid) == "T"
 
 

@@ -1,4 +1,4 @@
-"""The processes of this machine, as far as strikes need to know them."""
+"""The processes of this machine, with the details that fault injection needs."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ class ProcessRow(NamedTuple):
     pid: int
     parent: int
     state: str
-    """One letter, as `ps` shows it: T is stopped, Z has ended."""
+    """One letter as in `ps`: T is stopped, Z has ended."""
 
 
 def process_table() -> dict[int, ProcessRow]:
@@ -31,20 +31,20 @@ def process_table() -> dict[int, ProcessRow]:
 
 
 def process(pid: int) -> ProcessRow | None:
-    """Return one row of the table; None if there is no such process."""
+    """Return one row of the table, or None if the process does not exist."""
     if sys.platform == "linux":
         return _read_stat(_PROC / str(pid))
     return process_table().get(pid)
 
 
 def state_of(pid: int) -> str | None:
-    """Return the state of one process; None if it is gone."""
+    """Return the state of one process, or None if it is gone."""
     row = process(pid)
     return None if row is None else row.state
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Return the environment a process was started with; empty where it cannot be known."""
+    """Return the environment that a process was started with. Empty if unknown."""
     try:
         block = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -60,6 +60,6 @@ def _read_stat(folder: Path) -> ProcessRow | None:
         text = (folder / "stat").read_text()
     except OSError:
         return None
-    # The name of the program stands in parentheses and may hold anything, parentheses too.
+    # The program's name is in parentheses and may contain any character, even parentheses.
     state, parent, *_ = text.rpartition(")")[2].split()
     return ProcessRow(int(folder.name), int(parent), state)

@@ -1,4 +1,4 @@
-"""A producer as a process of its own, which notes every request before and after it is made."""
+"""A separate producer process, which records every request before and after it is made."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def start_producer(
 
 
 def main() -> None:
-    """Enqueue until struck."""
+    """Enqueue until killed."""
     parent, point, count = sys.argv[1:]
     die_with_parent(int(parent))
     arm(point, journal)

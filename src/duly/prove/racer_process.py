@@ -1,4 +1,4 @@
-"""A racer as a process of its own: at a sign that reaches all at once, it tries to take a lock."""
+"""A separate process that tries to acquire a lock at the same moment as others."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from duly.store.lock_ops import AcquireLock
 from duly.worker.process_lifetime import die_with_parent
 
 TTL_SECONDS = 600
-"""Longer than any race, so that whoever comes last still meets who came first."""
+"""Longer than any race, so that the last process still meets the first one's lock."""
 
 
 class RacerResult(NamedTuple):
-    """What came of one racer's try."""
+    """The result of one attempt to acquire the lock."""
 
     pid: int
     is_ours: bool
@@ -26,7 +26,7 @@ class RacerResult(NamedTuple):
 
 
 class LockRacers:
-    """Processes that race again and again; use as a context manager."""
+    """Processes that race repeatedly. Use it as a context manager."""
 
     def __init__(self, starter: ProcessStarter, url: str, count: int) -> None:
         self._gate, self._opener = os.pipe()
@@ -53,14 +53,14 @@ class LockRacers:
         os.close(self._opener)
 
     def race(self, name: str) -> list[RacerResult]:
-        """Let all of them try to take a lock at once; return what came of it."""
-        # Who waits longest at the gate goes through first, so another one begins every time.
+        """Let all processes try to acquire a lock at once. Return their results."""
+        # The process that waits longest at the gate passes first, so rotate them for every race.
         self._processes.append(self._processes.pop(0))
         for racer in self._processes:
             cast("IO[str]", racer.stdin).write(f"{name}\n")
         for racer in self._processes:
             _answer(racer)
-        # One write for all: they wait at the gate, and a byte lets one through.
+        # One write for all processes: each waits at the gate, and one byte lets one through.
         os.write(self._opener, b"." * len(self._processes))
         return [RacerResult._make(json.loads(_answer(racer))) for racer in self._processes]
 
@@ -74,7 +74,7 @@ def _answer(racer: StartedProcess) -> str:
 
 
 def main() -> None:
-    """Race as often as asked to."""
+    """Race on request."""
     parent, gate = map(int, sys.argv[1:])
     die_with_parent(parent)
     store = Duly().store

@@ -1,4 +1,4 @@
-"""A redriver as a process of its own, which drives all dead letters again at a rate."""
+"""A separate process that retries all dead letters at a rate."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from duly.worker.process_lifetime import die_with_parent
 def start_retry_process(
     starter: ProcessStarter, url: str, folder: Path, rate: float, point: str = ""
 ) -> StartedProcess:
-    """Start a process that redrives, and dies at a fault point if one is named."""
+    """Start a process that retries dead letters, and dies at a fault point if one is given."""
     return starter.start(
         "duly.prove.retry_process",
         [str(starter.parent), str(rate), point],
@@ -28,7 +28,7 @@ def start_retry_process(
 
 
 def main() -> None:
-    """Redrive until no dead letter is left."""
+    """Retry until no dead letter is left."""
     parent, rate, point = sys.argv[1:]
     die_with_parent(int(parent))
     if point:

@@ -1,7 +1,7 @@
-"""Schedules under fire: they come due every second while workers are killed, then are counted.
+"""Schedules under fault injection: they are due every second while workers are killed.
 
-What is counted is what the runs did, in a ledger apart from duly's tables, against the instants
-that the expressions name. duly's own ledger only tells which run belongs to which instant.
+The counts come from the runs' effects, in a ledger separate from duly's tables, and are compared
+with the instants that the expressions name. duly's firings only map runs to instants.
 """
 
 import signal
@@ -27,7 +27,7 @@ _CONCURRENCY = 4
 _LEASE_SECONDS = 2.0
 _BEAT_SECONDS = 0.5
 _BODY_MILLISECONDS = 150
-"""Long enough for a kill to meet a body at work."""
+"""Long enough for a kill to hit a running task."""
 _SHORTEST_SECONDS = 3.0
 _KILL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.1
 
 
 class _ScheduleKind(NamedTuple):
-    """Schedules of one kind: what they are called, and when each of them fires."""
+    """Schedules of one kind: their title, and the trigger of each."""
 
     title: str
     when: tuple[dict[str, Any], ...]
@@ -55,7 +55,7 @@ KINDS = (
 
 
 class InstantCounts(NamedTuple):
-    """What became of the instants of one kind of schedule, counted by their effects."""
+    """The outcome of the instants of one kind of schedule, counted by their effects."""
 
     kind: str
     schedules: int
@@ -67,12 +67,12 @@ class InstantCounts(NamedTuple):
 
 
 class ScheduleDemoResult(NamedTuple):
-    """What the demo came to."""
+    """The result of the demo."""
 
     rows: tuple[InstantCounts, ...]
     kills: int
     attempts_lost: int
-    """Runs that a kill met at work, and that another worker took over."""
+    """Runs that were hit by a kill and taken over by another worker."""
     seconds: float
     database: dict[str, str]
     seed: int
@@ -83,36 +83,36 @@ class ScheduleDemoResult(NamedTuple):
         return not any(row.missed or row.doubled for row in self.rows)
 
     def document(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the result as JSON data."""
         return document(self, self.rows, total(self.rows))
 
 
 def total(rows: tuple[InstantCounts, ...]) -> InstantCounts:
-    """Add the kinds up."""
+    """Return the sum of all kinds."""
     return InstantCounts("all", *sums(rows))
 
 
 def run_schedule_demo(
     url: str, folder: Path, watch: ProgressCallback, *, seconds: float, seed: int
 ) -> ScheduleDemoResult:
-    """Run the demo at an address that is nobody else's; no process of it is left afterwards."""
+    """Run the demo on a database of its own. It leaves no processes."""
     stop_on(signal.SIGTERM)
     with Trial(url, folder, seed=seed, records_transitions=False) as trial:
         return _ScheduleDemo(trial, watch, seconds=seconds).run()
 
 
 class _ScheduleDemo:
-    """One run of the demo on one database."""
+    """One execution of the demo on one database."""
 
     def __init__(self, trial: Trial, watch: ProgressCallback, *, seconds: float) -> None:
         self._trial = trial
         self._watch = watch
         self._seconds = seconds
         self._numbers = dict(_numbered())
-        """By schedule: its number, which its effects carry."""
+        """The number of each schedule, which its effects contain."""
 
     def run(self) -> ScheduleDemoResult:
-        """Start workers, let schedules come due, strike, and count."""
+        """Start workers, let schedules become due, kill workers, and count the effects."""
         trial = self._trial
         began_at = monotonic()
         self._watch(DemoProgress("starting workers", 0, 1, 0, 0))
@@ -165,7 +165,7 @@ class _ScheduleDemo:
             self._trial.faults.append(kill_child(tree, child))
 
     def _have_ended(self) -> bool:
-        """Say whether the last instant of every schedule has fired and run."""
+        """Return whether the last instant of every schedule has fired and run."""
         self._report_progress("firing")
         get = self._trial.app.schedules.get
         return all(get(name).state == "ended" for name in self._numbers) and not waiting(
@@ -194,7 +194,7 @@ class _ScheduleDemo:
 def count(
     due: Sequence[DueInstant], firings: Iterable[FiringAtEnd], effects: Iterable[tuple[str, int]]
 ) -> tuple[InstantCounts, ...]:
-    """Count instants by what their runs did; an effect names its run and its schedule's number."""
+    """Return the counts of instants by their effects, which name a run and a schedule's number."""
     runs = {(firing.schedule, firing.instant): firing.run_id for firing in firings}
     done: dict[int, Counter[str]] = defaultdict(Counter)
     for run_id, number in effects:
@@ -220,7 +220,7 @@ def count(
             fired=sum(run_id is not None for _each, run_id in made),
             ran=len(ran),
             missed=len(made) - len(ran),
-            # Whatever a schedule's runs did beyond once per instant, whoever made them.
+            # All effects of a schedule beyond one per instant, from any run.
             doubled=sum(done[numbers[name]].total() for name in names) - len(ran),
         )
         rows.append(row)

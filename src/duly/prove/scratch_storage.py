@@ -1,4 +1,4 @@
-"""Where a trial keeps its tables: a file of its own, or a schema of its own in a database."""
+"""The storage of a trial: a separate file, or a separate schema in a database."""
 
 import shutil
 import tempfile
@@ -13,14 +13,14 @@ from duly.store.store_factory import open_store
 
 
 class ScratchFolder:
-    """A temporary folder, gone afterwards unless it is kept."""
+    """A temporary folder, deleted afterwards unless it is kept."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="duly-prove-"))
         self._is_kept = False
 
     def keep(self) -> None:
-        """Leave it for somebody to look at."""
+        """Keep the folder for inspection."""
         self._is_kept = True
 
     def __enter__(self) -> Self:
@@ -33,11 +33,11 @@ class ScratchFolder:
 
 @contextmanager
 def scratch_url(url: str | None, folder: Path) -> Iterator[str]:
-    """Give the URL of a place that nobody else uses; without a database, a file in the folder."""
+    """Yield the URL of a private database: a schema of its own, or a file in the folder."""
     if url is None or url.startswith("sqlite:"):
         yield f"sqlite:///{folder / 'orders.db'}"
         return
-    # Says what is missing and what to do, if it is the driver or the server.
+    # Raises an error with a remedy if the driver or the server is missing.
     open_store(url, migrate=False).close()
     schema = f"duly_prove_{new_id().replace('-', '')}"
     _execute(url, f"CREATE SCHEMA {schema}")

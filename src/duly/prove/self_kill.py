@@ -1,4 +1,4 @@
-"""Processes that kill themselves at a fault point, and say so first."""
+"""Processes that kill themselves at a fault point, and record it first."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ def arm(text: str, journal: ObservationLog) -> None:
 
 
 def take_next(plan: Path) -> str | None:
-    """Take the first line off a plan that several processes share."""
+    """Remove and return the first line of a plan that several processes share."""
     with plan.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         lines = file.read().splitlines()

@@ -1,8 +1,7 @@
-"""Processes that wait to become the children of a keeper, forked before it opens anything.
+"""Processes that wait to become the children of a supervisor, forked before it opens anything.
 
-A worker that uses one runs the same code as `python -m duly.worker.worker_program`, in a session of
-its own, as a child of the supervisor. It saves the start of an interpreter, which is most of the
-cost of a kill.
+Such a worker runs the same code as `python -m duly.worker.worker_program`, in its own session, as a
+child of the supervisor. It saves the start of an interpreter, which is most of the cost of a kill.
 """
 
 import json
@@ -28,7 +27,7 @@ class _SpareProcess(NamedTuple):
 
 
 class _SpareChild:
-    """What a keeper has to know of a process that it started."""
+    """The attributes that a supervisor needs of a child process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -36,9 +35,9 @@ class _SpareChild:
 
 
 class SpareProcesses:
-    """Starts a keeper's children as long as there are any in reserve, and then as everybody does.
+    """Starts a supervisor's children from the spare processes, and then as usual.
 
-    Made before the keeper opens anything, since it is forked.
+    Create it before the supervisor opens anything, since it forks.
     """
 
     def __init__(self, count: int, folder: Path) -> None:
@@ -69,7 +68,7 @@ class SpareProcesses:
             for channel in (ours, *(waiting.channel for waiting in self._waiting)):
                 channel.close()
             _wait_and_work(theirs)
-        except BaseException:  # noqa: BLE001 - told, and by the status too
+        except BaseException:  # noqa: BLE001 - printed, and reported by the status
             traceback.print_exc()
         os._exit(1)
 
@@ -80,7 +79,7 @@ def _wait_and_work(channel: socket.socket) -> None:
         text, descriptors, *_ = socket.recv_fds(channel, _CONFIG_BYTES, 1)
     if text:
         config = json.loads(text)
-        # What it is tied to has another number here.
+        # The watchdog's descriptor has another number in this process.
         config["watchdog"] = descriptors[0] if descriptors else None
         os.environ[ENVIRONMENT] = json.dumps(config)
         worker_program.main()

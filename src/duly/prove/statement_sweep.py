@@ -1,4 +1,4 @@
-"""Strikes an errand at one statement after the other, and works off what each strike left."""
+"""Kills a task at one statement after another, and lets other processes finish its work."""
 
 import os
 from collections import Counter
@@ -19,12 +19,12 @@ from duly.worker.services.recovery import recover_worker
 
 RECHECK_SECONDS = 1.0
 RESUME_SECONDS = 20.0
-"""How long it may take until a run goes on that waits for nothing any more."""
+"""How long a run may take to continue once it waits for nothing."""
 _LOOK_SECONDS = 0.005
 
 
 class StatementKill(NamedTuple):
-    """One process that was to die, and what was found when its work was done by others."""
+    """One killed process, and the result after other processes have finished its work."""
 
     order: CrashOrder
     fate: CrashOutcome
@@ -34,10 +34,10 @@ class StatementKill(NamedTuple):
 
 
 class StatementSweep:
-    """Use as a context manager: the table of the rows is there, and the fork server runs.
+    """A context manager with a running fork server and the table of the rows.
 
-    With a stride it takes every so many statements only, from one that chance chooses; with a
-    thread, those of that thread alone.
+    With a stride, only every n-th statement is used, from a random first one. With a thread, only
+    the statements of that thread are used.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class StatementSweep:
         app.close()
 
     def work(self, name: str) -> Iterator[StatementKill]:
-        """Kill workers that run an errand; another worker starts when they are dead."""
+        """Kill workers that run a crash task. Another worker starts when they are dead."""
         errand = crash_tasks.CRASH_TASKS[name]
 
         def finish(run: Run[Any]) -> list[str]:
             recover_killed_workers()
             if errand.awaits_event:
                 app.send_event(event_of(run.id), 1)
-            # A wake-up that died with its worker is made up for by the next recheck.
+            # The next recheck replaces a wake-up that died with its worker.
             with app.worker(concurrency=2, recheck=RECHECK_SECONDS):
                 return _ended(run)
 
         yield from self._sweep("work", name, errand.task.enqueue, finish)
 
     def send(self) -> Iterator[StatementKill]:
-        """Kill who sends an event that a run waits for, while a worker lives."""
+        """Kill the sender of an event that a run waits for, while a worker is alive."""
 
         def finish(run: Run[Any]) -> list[str]:
             if not is_sent(event_of(run.id)):
@@ -84,7 +84,7 @@ class StatementSweep:
             yield from self._sweep("send", "hear", lambda: _suspended("hear"), finish)
 
     def complete_children(self) -> Iterator[StatementKill]:
-        """Kill workers of children alone, while a worker lives that has the parent."""
+        """Kill workers of only the children, while another worker with the parent is alive."""
 
         def finish(run: Run[Any]) -> list[str]:
             recover_killed_workers()
@@ -96,7 +96,7 @@ class StatementSweep:
             yield from self._sweep("mind", "collect", lambda: _suspended("collect"), finish)
 
     def tick(self) -> Iterator[StatementKill]:
-        """Kill who moves a run that is due to where claims look."""
+        """Kill the process that makes a due run claimable."""
 
         def begin() -> Run[Any]:
             with app.worker(concurrency=1):
@@ -117,9 +117,9 @@ class StatementSweep:
         begin: Callable[[], Run[Any]],
         finish: Callable[[Run[Any]], list[str]],
     ) -> Iterator[StatementKill]:
-        """Strike at either side of each statement of each thread.
+        """Kill processes on either side of each statement of each thread.
 
-        Without a stride the sweep of a thread ends when a process passes without a strike.
+        Without a stride, the sweep of a thread ends when a process completes without a kill.
         """
 
         def strike(thread: str, side: str, number: int) -> StatementKill:
@@ -152,7 +152,7 @@ class StatementSweep:
                     break
 
     def _sample(self, said: dict[str, int]) -> list[tuple[str, str, int]]:
-        """Return every so many of all places of all threads, from one that chance chooses."""
+        """Return every n-th of all statements of all threads, from a random first one."""
         places = [
             (thread, side, number)
             for (thread, last), side in product(said.items(), SIDES)
@@ -163,14 +163,14 @@ class StatementSweep:
 
 
 def recover_killed_workers() -> None:
-    """Recover the workers that were killed, instead of waiting for the end of their leases."""
+    """Recover the killed workers, instead of waiting until their leases expire."""
     for worker in app.store.list_workers():
         if not worker.has_ended and worker.pid != os.getpid():
             recover_worker(app.store, EventBus(), worker.id, runtime_folder(app.store))
 
 
 def count_statements(strikes: Iterable[StatementKill]) -> dict[str, int]:
-    """Count strikes by the first words of the statement that they hit."""
+    """Return the number of kills by the first words of the statement."""
     words = Counter(
         " ".join((struck.fate.statement or "").split()[:3])
         for struck in strikes
@@ -180,23 +180,23 @@ def count_statements(strikes: Iterable[StatementKill]) -> dict[str, int]:
 
 
 def _suspended(name: str) -> Run[Any]:
-    """Return a run of an errand that waits."""
+    """Return a waiting run of a crash task."""
     run = crash_tasks.CRASH_TASKS[name].task.enqueue()
     if not wait_for(lambda: is_suspended(run), RESUME_SECONDS, _LOOK_SECONDS):
-        message = f"run {run.id} did not come to where it waits"
+        message = f"run {run.id} did not reach its wait"
         raise TimeoutError(message)
     return run
 
 
 def _ended(run: Run[Any]) -> list[str]:
-    """Wait for a run, then for its children; say which of them did not go on."""
+    """Wait for a run, then for its children. Return which of them did not continue."""
     return _late(run) or [line for child in _children(run) for line in _late(child)]
 
 
 def _late(run: Run[Any]) -> list[str]:
     if wait_for(lambda: run.refresh().is_final, RESUME_SECONDS, _LOOK_SECONDS):
         return []
-    return [f"run {run.id} did not go on within {RESUME_SECONDS:g} s"]
+    return [f"run {run.id} did not continue within {RESUME_SECONDS:g} s"]
 
 
 def _children(run: Run[Any]) -> list[Run[Any]]:

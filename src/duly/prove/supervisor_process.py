@@ -1,4 +1,4 @@
-"""The keeper process of a tree: what `duly worker` runs, with journals and strikes added."""
+"""The supervisor process of a tree: the same as `duly worker`, with journals and faults."""
 
 import json
 import os
@@ -19,14 +19,14 @@ SUPERVISOR_POINT_VARIABLE = "DULY_PROVE_KEEPER_POINT"
 
 
 def main() -> int:
-    """Keep workers until told to stop; a tree dies with the program that proves."""
+    """Supervise workers until told to stop. The tree dies with the program that runs the trial."""
     options = json.loads(os.environ.pop(TREE_VARIABLE))
     die_with_parent(options["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reserve = SpareProcesses(options["reserve"], Path(options["folder"]))
     journal = ObservationLog.of_this_process()
     bus = EventBus()
-    bus.subscribe(journal.event, successes=False)
+    bus.subscribe(journal.event, successes=lambda: False)
     point = os.environ.pop(SUPERVISOR_POINT_VARIABLE, None)
     if point is not None:
         arm(point, journal)

@@ -1,4 +1,4 @@
-"""One scenario under way on one database: the trees, the work, the strikes, and what came of it."""
+"""One running scenario on one database: its trees, its work, its faults, and its history."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from duly.prove.process_tree import ProcessTree, TreeSettings, wait_for
 from duly.store.protocol import ScheduleFilter
 
 ProgressReport = Callable[[str, int, int], None]
-"""Told what is under way, how much of it is done, and how much there is."""
+"""Receives the current activity, the number of finished items, and their total."""
 
 START_SECONDS = 60.0
 DRAIN_SECONDS = 90.0
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Trial:
-    """Use as a context manager: whatever happens, its processes are gone afterwards."""
+    """A context manager whose processes are always gone afterwards."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Trial:
         self._records_transitions = records_transitions
         self._rate = rate
         self.longer = RATE / rate
-        """How much longer bodies are than at the usual rate, as many at work as then."""
+        """The factor that makes tasks longer at a lower rate, so that equally many are running."""
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
@@ -59,22 +59,22 @@ class Trial:
         self.journal = ObservationLog(folder)
         self.settings = TreeSettings(url, folder)
         self.adapt: Callable[[TreeSettings], TreeSettings] = lambda settings: settings
-        """Changes how trees are started, whatever a scenario asks for."""
+        """Changes the settings of every tree that a scenario starts."""
         self.trees: list[ProcessTree] = []
         self.embedded: list[ProcessTree] = []
-        """Programs with a worker in them, which have neither keeper nor children."""
+        """Programs with an embedded worker, which have neither a supervisor nor children."""
         self.faults: list[InjectedFault] = []
         self.freezes: list[Freeze] = []
         self.feeder = self._feeder(partial(everything, longer=self.longer), backlog=60)
         self.due: list[DueInstant] = []
-        """When schedules had to fire, by what was asked for and not by what is stored."""
+        """The instants at which schedules had to fire, derived from the request."""
         self.charges_allowed = True
         self.seconds_to_settle: float | None = None
         self.retried = 0
         self.violations: list[str] = []
-        """What a scenario found broken that only it can know."""
+        """Violations that only the scenario can detect."""
         self.facts: dict[str, Any] = {}
-        """Whatever else a scenario measured."""
+        """Other measurements of the scenario."""
 
     def __enter__(self) -> Self:
         self.database.create_ledger()
@@ -87,20 +87,20 @@ class Trial:
             tree.end()
         self.app.close()
 
-    # -- doing --
+    # -- actions --
 
     def use_mix(self, mix: Mix, *, backlog: int) -> None:
         """Enqueue other calls than those of every kind."""
         self.feeder = self._feeder(mix, backlog=backlog)
 
     def start_tree(self, **changes: Any) -> ProcessTree:  # noqa: ANN401 - fields of TreeSettings
-        """Start one more keeper."""
+        """Start one more supervisor."""
         tree = ProcessTree(self.adapt(self.settings._replace(**changes)), self.starter)
         self.trees.append(tree)
         return tree
 
     def start_embedded(self) -> ProcessTree:
-        """Start one more program with a worker in it."""
+        """Start one more program with an embedded worker."""
         program = ProcessTree(
             self.settings._replace(program="duly.prove.embedded_program"), self.starter
         )
@@ -108,26 +108,26 @@ class Trial:
         return program
 
     def wait_until_working(self) -> None:
-        """Wait until every tree has a worker that claims."""
+        """Wait until every tree has a worker that is ready to claim."""
         ready = wait_for(lambda: all(map(is_working, self.trees)), START_SECONDS, _LOOK_SECONDS)
         if not ready:
             said = "\n".join(self.trees[0].log.read_text().splitlines()[-20:])
             message = (
-                f"no worker started within {START_SECONDS:.0f} s; the last words were:\n{said}"
+                f"no worker started within {START_SECONDS:.0f} s; the last output was:\n{said}"
             )
             raise TimeoutError(message)
 
     def replace(self, tree: ProcessTree) -> ProcessTree:
-        """Start a tree in the place of one that has ended."""
+        """Replace a tree that has ended by a new one."""
         self.trees.remove(tree)
         new = ProcessTree(tree.settings, self.starter)
         self.trees.append(new)
         return new
 
     def expect(self, schedule: str) -> None:
-        """Note when a schedule has to fire that has an end, from when it was added on.
+        """Record the instants at which a schedule with an end has to fire, since it was added.
 
-        Its cursor is not asked: it may have fired already.
+        The stored next instant is not used: the schedule may have fired already.
         """
         (found,) = self.app.store.list_schedules(ScheduleFilter(schedule, removed=True))
         trigger, rules = read_trigger(found.trigger), read_rules(found.rules)
@@ -136,10 +136,10 @@ class Trial:
         self.due += [DueInstant(schedule, found.version, instant) for instant in due]
 
     def wait_until_recovered(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Wait until nothing is left to do, and drive again what ended by the crash limit.
+        """Wait until nothing is left to do, and retry the runs that reached the crash limit.
 
-        A run whose process was killed under it three times in a row is a dead letter, as promised:
-        it has to be there, and has to run when an operator says so.
+        A run whose process was killed three times in a row must become a dead letter. It must
+        exist, and must run when an operator retries it.
         """
         began_at = monotonic()
         self.drain(seconds)
@@ -148,7 +148,7 @@ class Trial:
         self.retried = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
         if self.retried:
             self.drain(seconds)
-        # Who died with nothing in hand is called dead no sooner than anybody else.
+        # A worker that died without a claim is declared dead no sooner than others.
         wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS)
 
     def _stale_live_workers(self) -> list[str]:
@@ -158,7 +158,7 @@ class Trial:
         return [worker_id for worker_id, pid in called_live if is_gone(pid)]
 
     def stop_trees(self) -> None:
-        """Ask all keepers to stop; those that do not are ended."""
+        """Ask all supervisors to stop, and kill those that do not."""
         everybody = [*self.trees, *self.embedded]
         for tree in everybody:
             tree.signal_supervisor(signal.SIGTERM)
@@ -178,10 +178,10 @@ class Trial:
 
         wait_for(is_drained, seconds, _LOOK_SECONDS)
 
-    # -- looking back --
+    # -- history --
 
     def history(self) -> History:
-        """Gather everything the checker needs."""
+        """Return everything that the checker needs."""
         self.report_progress("reading back", 0, 1)
         requests: list[EnqueueRequest] = [*self.feeder.requests, *self.journal.read_requests()]
         effects = [*self.database.rows(), *self.journal.read_effects()]
@@ -212,7 +212,7 @@ class Trial:
         )
 
     def _embedded_claims(self, events: Sequence[Transition]) -> frozenset[tuple[str, int]]:
-        """Return the claims of workers inside a program, whichever process their bodies ran in."""
+        """Return the claims of workers inside a program, whichever process ran their tasks."""
         pids = {program.pid for program in self.embedded}
         workers = {
             fields[0]
@@ -226,14 +226,14 @@ class Trial:
         )
 
     def kills_seen_by_supervisors(self) -> int:
-        """Return how many workers' deaths by SIGKILL their keepers saw by waitpid."""
+        """Return how many deaths of workers by SIGKILL their supervisors saw with waitpid."""
         return sum(
             name == "WorkerEnded" and f"status {-signal.SIGKILL}" in fields[1]
             for name, _pid, _at, *fields in self.journal.read_events()
         )
 
     def writes_refused(self) -> int:
-        """Return how many late results the fence turned away, as the workers noted."""
+        """Return how many late results the fence refused, as the workers recorded."""
         return sum(name == "ResultDropped" for name, *_ in self.journal.read_events())
 
     def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
@@ -242,5 +242,5 @@ class Trial:
 
 
 def is_working(tree: ProcessTree) -> bool:
-    """Say whether a tree has a worker that claims."""
+    """Return whether a tree has a worker that is ready to claim."""
     return any(child.is_registered for child in tree.children())

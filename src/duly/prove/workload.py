@@ -1,7 +1,7 @@
-"""Tasks whose effects can be counted: `duly worker duly.prove.workload:app`.
+"""Tasks with countable effects: `duly worker duly.prove.workload:app`.
 
-Every body notes when it begins, lives and ends, and returns its fence, so that a result can be
-told from a result of somebody who had lost the run.
+Every task records when it begins, lives and ends, and returns its fence. A result of a worker that
+had lost the run is therefore recognizable.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SLICE_MILLISECONDS = 10
 
 app = Duly()
 journal = ObservationLog.of_this_process()
-app.bus.subscribe(journal.event, successes=False)
+app.bus.subscribe(journal.event, successes=lambda: False)
 
 
 @app.task(queue=QUEUE, transaction=True)
@@ -66,7 +66,7 @@ async def subscribe(number: int, milliseconds: int = 0) -> int:
 async def notify(number: int, milliseconds: int = 0, milliseconds_if_taken_over: int = 0) -> int:
     """Write one line, again after a crash: at least once.
 
-    Whoever takes over may take longer: then a late result of the first one meets a run at work.
+    A takeover may take longer, so that a late result of the first attempt meets a running one.
     """
     del number
     run = current()
@@ -92,7 +92,7 @@ def pack(number: int, milliseconds: int = 0) -> int:
 
 @app.task(queue=QUEUE)
 async def fragile(number: int) -> int:
-    """Fail until an operator has driven the run again."""
+    """Fail until an operator has retried the run."""
     run = current()
     journal.effect(run)
     if run.generation == 1:
@@ -103,9 +103,9 @@ async def fragile(number: int) -> int:
 
 @app.task(queue=SETUP_QUEUE, transaction=True, retries=Retry(5, base=0.1))
 def execute(statements: list[str]) -> None:
-    """Run statements in the database itself, as any task may that has a transaction.
+    """Run statements in the database, as any task with a transaction may.
 
-    Those that change tables may deadlock with the worker's own, and are tried again.
+    Statements that change tables may deadlock with the worker's own, and are retried.
     """
     for statement in statements:
         current().connection.execute(statement)
@@ -116,27 +116,27 @@ HELD = frozenset({charge.name, subscribe.name})
 
 
 def work(run: RunContext, milliseconds: int) -> None:
-    """Take a while, and show it."""
+    """Take a while, and record signs of life."""
     for seconds in _slices(milliseconds):
         time.sleep(seconds)
         journal.body_signal("beat", run)
 
 
 async def work_on_loop(run: RunContext, milliseconds: int) -> None:
-    """Take a while on the event loop, and show it."""
+    """Take a while on the event loop, and record signs of life."""
     for seconds in _slices(milliseconds):
         await asyncio.sleep(seconds)
         journal.body_signal("beat", run)
 
 
 def _slices(milliseconds: int) -> list[float]:
-    """Cut the work up; what is left of it when its process is frozen is still left afterwards."""
+    """Divide the work, so that work left when the process freezes remains afterwards."""
     whole, rest = divmod(milliseconds, SLICE_MILLISECONDS)
     return [SLICE_MILLISECONDS / 1000] * whole + [rest / 1000] * bool(rest)
 
 
 def _insert(connection: Any) -> str:  # noqa: ANN401 - the driver's own connection
-    """Return the ledger's INSERT in the words of whichever driver this connection is of."""
+    """Return the ledger's INSERT with the parameter style of this connection's driver."""
     modules = (sys.modules[kind.__module__.partition(".")[0]] for kind in type(connection).__mro__)
     style = next(module.paramstyle for module in modules if hasattr(module, "paramstyle"))
     marks = ", ".join([{"qmark": "?", "pyformat": "%s"}[style]] * 5)

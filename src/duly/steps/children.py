@@ -37,7 +37,9 @@ def enqueue_children(context: RunContext, calls: Iterable[TaskCall], name: str) 
     for number, call in enumerate(calls):
         op = call.op
         if op.key is not None:
-            raise BadOption("a call of gather(…) cannot have a key: it gets one of its own")
+            raise BadOption(
+                "a call in gather(…) cannot have a key: gather(…) gives each call its own key"
+            )
         tags = json.loads(op.tags) if op.tags else {}
         task = context.definition_of(op.task)
         other_names = () if task is None else task.other_names(op.task)

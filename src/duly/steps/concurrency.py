@@ -48,8 +48,8 @@ def _opened(context: RunContext, name: str, task: "asyncio.Task[Any] | None") ->
     if context.has_ended and not steps.has_any(around):
         steps.remove(step)
         raise NoCurrentRun(
-            f"step {name!r} would begin when its body has ended: let the body wait for all that it "
-            f"starts, tasks and threads"
+            f"step {name!r} would start after its task returned: wait in the task for all asyncio "
+            "tasks and threads that it starts"
         )
     token = _enclosing_steps.set((*around, step))
     try:

@@ -70,7 +70,7 @@ def step(
     during the step, the run ends `interrupted` and waits for a person.
     """
     if inspect.iscoroutinefunction(function):
-        raise BadOption(f"step {name!r} is a coroutine function: await astep(…), not step(…)")
+        raise BadOption(f"step {name!r} is a coroutine function: use await astep(…), not step(…)")
     context = current()
     with open_thread_step(context, name):
         found = _Step(context, name, function, transaction=transaction, on_crash=on_crash)
@@ -113,8 +113,8 @@ async def _astep(
     if transaction:
         if inspect.iscoroutinefunction(function):
             raise BadOption(
-                f"step {name!r} has a transaction, which one thread opens and ends: give it a "
-                f"plain function, which runs on a thread of its own, off the event loop"
+                f"step {name!r} has a transaction, which must stay in one thread: pass a plain "
+                "function, which runs on its own thread, off the event loop"
             )
         act: Callable[[], Any] = partial(
             step, name, function, *args, transaction=True, on_crash=on_crash, **kwargs
@@ -313,7 +313,7 @@ def _wait_for_event(
     after = None if timeout is None else _microseconds("timeout", timeout)
     found = _await(context, name or f"event:{event}", "wait", event, after)
     if found.result is None:
-        raise TimeoutError(f"event {event!r} did not come in time")
+        raise TimeoutError(f"event {event!r} did not arrive in time")
     return decode_value(found.result)
 
 
@@ -321,7 +321,7 @@ def _gather(context: RunContext, calls: Iterable[TaskCall], name: str) -> list[A
     check_name("step", name)
     known = context.steps().get(name)
     if known is None:
-        context.refuse_in_transaction(f"{name!r}, which waits for other runs,")
+        context.refuse_in_transaction(f"step {name!r}, which waits for other runs,")
         _refuse_if_held(name)
         token = _enclosing.set(_EnclosingStep(name, None))
         try:
@@ -353,7 +353,7 @@ def _await(
         if known.done:
             return known
     _refuse_if_held(name)
-    context.refuse_in_transaction(f"{name!r}, which waits,")
+    context.refuse_in_transaction(f"step {name!r}, which waits,")
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
     found: StepRecord | None
@@ -378,21 +378,21 @@ def _refuse_if_held(name: str) -> None:
     holds = _enclosing.get().holds
     if holds is not None:
         raise BadOption(
-            f'{name!r}, which waits, lies in step {holds!r} with on_crash="hold": to go on would '
-            f"be to begin that a second time; wait before it or after it"
+            f'cannot wait for {name!r} inside step {holds!r}: a step with on_crash="hold" must not '
+            "start twice. Move the wait out of the step."
         )
 
 
 def _check_kind(known: StepRecord, kind: str) -> None:
     if known.kind != kind:
         raise BadOption(
-            f"{known.name!r} is on record as a {known.kind}, and the code now has a {kind} of that "
-            f"name: give it another name, for as long as runs of before are under way"
+            f"step {known.name!r} is recorded as a {known.kind}, and the code now has a {kind} of "
+            "that name: give the new step another name while earlier runs are still live"
         )
 
 
 def _microseconds(what: str, value: float | timedelta) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not isinstance(seconds, int | float) or not 0 <= seconds <= DELAY_SECONDS:
-        raise BadOption(f"{what} takes from 0 to {DELAY_SECONDS} seconds, not {value!r}")
+        raise BadOption(f"{what} must be from 0 to {DELAY_SECONDS} seconds, not {value!r}")
     return int(seconds * MICROSECONDS)

@@ -53,7 +53,10 @@ class SingleProcessStore:
 
     def task_transaction(self, seconds: float | None = None) -> Any:  # noqa: ANN401, ARG002 - as a store's
         """Refuse: the connection has its transaction already."""
-        raise StoreRefused("transaction=True needs a store with connections of its own")
+        raise StoreRefused(
+            "transaction=True does not work on an external connection; use a store that opens its "
+            "own connections"
+        )
 
     def wake(self, *_ops: Enqueue) -> None:
         """Tell nobody."""

@@ -340,11 +340,11 @@ class _Request:
 
 
 _WITHIN_OWN_CALL = (
-    "this call interrupted another one of its thread that is writing just now, as a signal handler "
-    "or a destructor does, and cannot wait for it; enqueue from another thread"
+    "this call interrupted a write of the same thread, for example from a signal handler or a "
+    "destructor, and cannot wait for that write; enqueue from another thread"
 )
-_CLOSED = "this store is closed; open the application's store anew"
-_INTERRUPTED = "the commit was interrupted; whether it was written is not known"
+_CLOSED = "this store is closed; open the store of the application again"
+_INTERRUPTED = "the commit was interrupted, so it is unknown whether it was written"
 
 
 def _has_one_of(types: tuple[type, ...], request: _Request) -> bool:

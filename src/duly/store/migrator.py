@@ -48,8 +48,8 @@ def check(schema: Schema, package: str, shown_url: str, *, migrate: str) -> None
         raise SchemaMismatch(message)
     if schema.oldest_code > needed:
         message = (
-            f"{shown_url} has schema version {schema.version}, made by a newer duly that code "
-            f"of version {needed} must not touch; upgrade duly here"
+            f"{shown_url} has schema version {schema.version}, made by a newer duly that this code "
+            f"(version {needed}) cannot use; upgrade duly here"
         )
         raise SchemaMismatch(message)
 

@@ -18,7 +18,7 @@ def check_private(path: Path) -> None:
     if stat.S_ISLNK(mode):
         raise StoreRefused(f"{path} is a symbolic link, which duly does not follow; remove it")
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise StoreRefused(f"{path} is no regular file; remove it")
+        raise StoreRefused(f"{path} is not a regular file; remove it")
     sentence = distrusted_part(str(path))
     if sentence is not None:
         raise StoreRefused(sentence)
@@ -30,7 +30,7 @@ def make_private_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError as error:
-        raise StoreRefused(f"{path} is no folder; remove it") from error
+        raise StoreRefused(f"{path} is not a folder; remove it") from error
     # Another process may have been faster.
     check_private(path)
 

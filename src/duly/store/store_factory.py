@@ -35,14 +35,14 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
         package = postgres.PACKAGE
     elif scheme in {"redis", "rediss", "unix"}:
         message = (
-            "Redis can keep the keys of a guard, Guard(url), but no runs; use sqlite:///file.db or "
-            "postgresql://user@host/database"
+            "Redis can store the keys of a guard, Guard(url), but no runs; use sqlite:///file.db "
+            "or postgresql://user@host/database"
         )
         raise StoreRefused(message)
     else:
         message = (
-            f"{shown_scheme(url)} is no store duly knows; use sqlite:///file.db or "
-            f"postgresql://user@host/database"
+            f"{shown_scheme(url)} is not a supported store URL; use sqlite:///file.db or "
+            "postgresql://user@host/database"
         )
         raise StoreRefused(message)
     if migrate:
@@ -62,10 +62,10 @@ def sqlite_path(url: str) -> Path:
         shown = shown_address(url.partition("?")[0])
         message = f"{shown!r} is not of the form sqlite:///relative.db or sqlite:////absolute.db"
         if parts.query:
-            message += "; parameters after a ? are not taken"
+            message += "; parameters after a ? are not supported"
         raise StoreRefused(message)
     if path == "/:memory:":
-        message = "runs have to outlive this process, so they need a file: use sqlite:///duly.db"
+        message = "runs must outlive this process, so they need a file: use sqlite:///duly.db"
         raise StoreRefused(message)
     return Path(path[1:]).absolute()
 
@@ -85,9 +85,9 @@ def runtime_folder(store: Store) -> Path:
     if found.st_uid != os.geteuid():
         message = (
             f"{place} belongs to user {found.st_uid}; remove it when no worker of that user runs. "
-            f"A worker makes it again"
+            "A worker creates it again"
         )
         raise StoreRefused(message)
     if is_open_to_all(found):
-        raise StoreRefused(f"every user may write {place}: run `chmod 700 {place}`")
+        raise StoreRefused(f"every user can write to {place}: run `chmod 700 {place}`")
     return place

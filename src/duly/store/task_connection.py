@@ -6,16 +6,16 @@ BODY: ContextVar[object] = ContextVar("duly_body", default=None)
 """What tells a body from all others, in its context and in those that are copied from it."""
 
 OWN_TRANSACTION = (
-    "the transaction of this run is open and in the way of this write, which is not a part of it: "
-    "do it in the body's own thread and application, with using(connection=duly.current()."
-    "connection), or when the transaction has ended"
+    "this write is not part of the run's open transaction and would wait for it: write from the "
+    "task's own thread and application with using(connection=duly.current().connection), or after "
+    "the transaction has ended"
 )
 
 ENDS_WITH_ITS_RUN = (
-    "this connection's transaction ends with its run: neither begin, commit nor close it, nor roll "
-    "it back; raise an exception to undo what it wrote, and undo a part of it by a savepoint"
+    "this connection's transaction ends with its run, so it cannot be begun, committed, rolled "
+    "back or closed: raise an exception to undo the writes, or use a savepoint to undo some of them"
 )
 IS_OVER = (
-    "the transaction that this connection was lent for has ended; ask duly.current() for it in "
-    "every body anew, and end threads that use it before the body ends"
+    "the transaction of this connection has ended; get the connection from duly.current() in every "
+    "task, and join threads that use it before the task returns"
 )

@@ -63,7 +63,9 @@ class Harness:
         """Move time forward. Everything that is due by then runs at the next `drain`."""
         length = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
         if length < timedelta():
-            raise BadOption("time does not go back; restart the test with a fresh store instead")
+            raise BadOption(
+                "the clock of a test cannot go back; restart the test with a fresh store instead"
+            )
         self._test_store.advance(length // timedelta(microseconds=1))
 
     def drain(self) -> int:
@@ -115,7 +117,7 @@ class Harness:
         finally:
             faultpoints.disarm(point)
         if hits < hit:
-            raise AssertionError(f"nothing died at {point}: it was come to {hits} of {hit} times")
+            raise AssertionError(f"nothing died at {point}: it was reached {hits} of {hit} times")
 
     def assert_enqueued(
         self, what: Task[..., Any] | Call[Any], *, times: int | None = None
@@ -129,8 +131,8 @@ class Harness:
             return found
         wanted = "at least once" if times is None else f"{times} times"
         raise AssertionError(
-            f"{_named(what)} was to be enqueued {wanted}, and was {len(found)} times; "
-            f"there are {self._all() or 'no runs'}"
+            f"{_named(what)} should be enqueued {wanted}, but was enqueued {len(found)} times; "
+            f"enqueued: {self._all() or 'no runs'}"
         )
 
     def refute_enqueued(self, what: Task[..., Any] | Call[Any]) -> None:

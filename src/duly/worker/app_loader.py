@@ -22,7 +22,7 @@ def parse_reference(reference: str) -> tuple[str, str]:
     attribute = attribute or "app"
     if "/" in module or module.endswith(".py"):
         dotted = module.removesuffix(".py").strip("./").replace("/", ".")
-        message = f"{reference!r} names a file; name its module: {dotted}:{attribute}"
+        message = f"{reference!r} is a file name; use the name of its module: {dotted}:{attribute}"
         raise AppNotFound(message)
     names = [*module.split("."), *attribute.split(".")]
     if not all(name.isidentifier() for name in names):
@@ -36,8 +36,8 @@ def load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the l
     found = locate(reference)
     if is_celery(found):
         raise AppNotFound(
-            f"{reference} is an application of Celery, which has dead letters (`duly dead`) and no "
-            f"runs; name a Duly application"
+            f"{reference} is a Celery application. It has dead letters (`duly dead`) but no runs; "
+            "name a Duly application"
         )
     if not _is_app(found):
         module_name, attribute = parse_reference(reference)

@@ -92,8 +92,8 @@ def _read_line(reader: int, process: "subprocess.Popen[bytes]") -> bytes | None:
 def _silence(app: str, status: int) -> str:
     how = f"with status {status}" if status >= 0 else f"by signal {-status}{_named(-status)}"
     return (
-        f"the process that imports {app} ended {how} before it told its settings; "
-        f"look for what ends it while it is imported, such as os._exit() or a lack of memory"
+        f"the process that imports {app} ended {how} before it reported its settings; look for "
+        "code that ends it during the import, such as os._exit(), or for a lack of memory"
     )
 
 

@@ -167,9 +167,9 @@ def swallowed_exit_outcome(left: Suspend | StepVanished) -> Outcome:
     if isinstance(left, StepVanished):
         return Vanished(left.step)
     wrong = BadOption(
-        f"the body went on while it was to wait at {left.step!r}: let what that raises leave it, "
-        f"past `except BaseException`, `except:`, a `return` in `finally`, and "
-        f"asyncio.gather(…, return_exceptions=True)"
+        f"the task caught the exception that suspends it at step {left.step!r}: let that exception "
+        "leave the task, past `except BaseException`, `except:`, a `return` in `finally`, and "
+        "asyncio.gather(…, return_exceptions=True)"
     )
     return Raised(error_text(wrong), retryable=False)
 
@@ -256,7 +256,7 @@ def _is_pause(seconds: object, least: float = 0.0) -> bool:
 
 
 def _refused(kind: str, seconds: object) -> Raised:
-    wrong = BadOption(f"{kind} takes from 0 to {DELAY_SECONDS} seconds, not {seconds!r}")
+    wrong = BadOption(f"{kind} must be from 0 to {DELAY_SECONDS} seconds, not {seconds!r}")
     return Raised(error_text(wrong), retryable=False)
 
 
@@ -285,7 +285,7 @@ def error_text(error: BaseException, hide: TextRedactor = str) -> ErrorText:
     trace = _safe_text(lambda: hide(_trace_of(error)), "(its traceback cannot be shown)")
     if len(trace) > TRACEBACK_CHARACTERS:
         half = TRACEBACK_CHARACTERS // 2
-        trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters left out …\n{trace[-half:]}"
+        trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters omitted …\n{trace[-half:]}"
     return ErrorText(kind, message, trace, fingerprint(kind, _place_of(error)))
 
 

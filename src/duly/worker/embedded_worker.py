@@ -135,7 +135,7 @@ class EmbeddedWorker:
         """Run at most so many of a queue at once from now on; what runs goes on."""
         queues = self._settings.queues
         if name not in dict(queues):
-            raise BadOption(f"this worker does not name queue {name!r}, so it has no limit for it")
+            raise BadOption(f"this worker does not list queue {name!r}, so it has no limit for it")
         changed = tuple((each, limit if each == name else old) for each, old in queues)
         with self._lock:
             self._settings = replace(self._settings, queues=changed)
@@ -155,7 +155,7 @@ class EmbeddedWorker:
         try:
             while not self._is_drained():
                 if until is not None and monotonic() >= until:
-                    message = f"there was still work after {timeout} s"
+                    message = f"there were still unfinished runs after {timeout} s"
                     raise WorkerTimeout(message)
                 threading.Event().wait(_LOOK_SECONDS)
         finally:

@@ -29,6 +29,6 @@ def classify_cancel(held: InFlightClaim, outcome: Outcome) -> Outcome:
     if held.cancel == "stopped":
         return Stopped()
     if held.cancel is None:
-        text = ErrorText("CancelledError", "the body was cancelled by its own code", "", "")
+        text = ErrorText("CancelledError", "the task was cancelled by its own code", "", "")
         return Raised(text, retryable=True)
     return outcome

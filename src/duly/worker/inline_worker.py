@@ -137,6 +137,7 @@ class InlineWorker:
         outcome = admission_refusal(definition, claim)
         held = InFlightClaim(claim, definition, began)
         if outcome is None:
+            held.started_at = began
             self._held[claim.run_id] = held
             outcome = copy_context().run(self._outcome, definition, claim)
         seen = classify_cancel(held, outcome)
@@ -176,7 +177,7 @@ class InlineWorker:
             self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             return
         self.wake_parents([claim.tags])
-        self._bus.emit(ended_event(claim, op))
+        self._bus.emit(ended_event(item.held, op))
 
 
 async def _await_all(context: RunContext, definition: Definition, arguments: str) -> Outcome:

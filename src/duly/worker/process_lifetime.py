@@ -49,8 +49,8 @@ def exit_if_forked(forks: int) -> None:
     """
     if _ForkCounter.forks != forks:
         logging.getLogger("duly").error(
-            "a task has left its code in a process that it forked, which ends: call os._exit() "
-            "there, or use multiprocessing"
+            "a process that a task forked returned from the task, so the process was ended: call "
+            "os._exit() there, or use multiprocessing"
         )
         os._exit(1)
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
-from duly.clock import jitter
+from duly.clock import MICROSECONDS, jitter
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches, bytes_of
 from duly.core.concurrency_limits import slot_of
 from duly.core.outcome import OUTCOME_NAMES, Outage, Raised, Returned
-from duly.core.record import Claim, fast_constructor
+from duly.core.record import fast_constructor
 from duly.core.retry import Retry
 from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
 from duly.core.verdict import AttemptState, Finish, decide, describe
@@ -19,6 +19,7 @@ from duly.store.ops import Settle
 from duly.store.protocol import Store
 from duly.store.step_ops import WakeRuns
 from duly.worker.ended_body import EndedBody
+from duly.worker.inflight import InFlightClaim
 
 _OUTAGE_PAUSES = Retry(0, base=0.5, max_delay=10.0)
 
@@ -65,12 +66,16 @@ def settle_op(item: EndedBody, *, cancelled: bool = False) -> Settle:
     )
 
 
-def ended_event(claim: Claim, op: Settle) -> AttemptEnded:
-    """Return what is told of an end that is recorded."""
-    if op.error is None:
-        return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, None)
-    traceback = op.error.traceback or None
-    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, str(op.error), traceback)
+def ended_event(held: InFlightClaim, op: Settle) -> AttemptEnded:
+    """Return the event of an end that is recorded."""
+    claim, waited = held.claim, None
+    if held.started_at is not None:
+        in_hand = held.started_at - held.claimed_at
+        waited = max(0, claim.claimed_at - claim.due_at + int(in_hand * MICROSECONDS))
+    error, traceback = None, None
+    if op.error is not None:
+        error, traceback = str(op.error), op.error.traceback or None
+    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error, traceback, waited)
 
 
 def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:

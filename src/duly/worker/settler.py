@@ -10,7 +10,7 @@ from typing import Any
 from duly.clock import jitter, monotonic
 from duly.core.concurrency_limits import is_limited
 from duly.core.outcome import Outage
-from duly.core.record import Claim, Claims
+from duly.core.record import Claims
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.errors import OUTAGES
@@ -299,6 +299,7 @@ class Settler:
         # Looked up once: members of an Enum are slow to reach.
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[InFlightClaim] = []
+        told: list[tuple[InFlightClaim, Settle, Settled]] = []
         again: list[EndedBody] = []
         later: list[EndedBody] = []
         of_children: list[str] = []
@@ -318,8 +319,10 @@ class Settler:
             if tags is not None and PARENT_TAG in tags:
                 of_children.append(tags)
             if answer is not recorded or op.outcome != "returned" or tells_successes:
-                self._tell(claim, op, answer)
+                told.append((held, op, answer))
         self._hand.release(done)
+        for each in told:
+            self._tell(*each)
         if later:
             self._report_later(later)
         if of_children:
@@ -341,13 +344,14 @@ class Settler:
         if op is not None:
             self._store.submit([op], lambda _answers: None)
 
-    def _tell(self, claim: Claim, op: Settle, answer: Settled) -> None:
+    def _tell(self, held: InFlightClaim, op: Settle, answer: Settled) -> None:
+        claim = held.claim
         if answer is Settled.CLAIM_LOST:
             self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             return
         if not isinstance(op.verdict, Finish):
             self.requeued(op.verdict.after)
-        self._bus.emit(ended_event(claim, op))
+        self._bus.emit(ended_event(held, op))
 
 
 def _sleep(seconds: float) -> None:

@@ -20,6 +20,8 @@ class Signals:
 
     def __init__(self) -> None:
         self._asked = 0
+        self.last = int(signal.SIGTERM)
+        """The signal that asked to stop last."""
         self._owner = os.getpid()
         self._masks = threading.local()
         self._reader, self._writer = socket.socketpair()
@@ -47,8 +49,9 @@ class Signals:
         asked, self._asked = self._asked, 0
         return bool(asked)
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, number: int, _frame: object) -> None:
         self._asked += 1
+        self.last = number
 
     def _before_fork(self) -> None:
         # Python drops signals that reach a forked process before its first turn, if there is a

@@ -75,7 +75,7 @@ def warn_of_unused_steps(context: RunContext) -> None:
     """Say that a body has ended without coming to steps that are on its run's record."""
     unused = context.unused_steps()
     if unused:
-        _warn(context, "the code no longer has these steps, which are on record", unused)
+        _warn(context, "these recorded steps are no longer in the code", unused)
 
 
 def _wait_for(
@@ -98,7 +98,9 @@ def _wait_for(
 def _warn_of_open_steps(steps: OpenSteps, context: RunContext) -> None:
     names = steps.names()
     if names:
-        about = "the body has ended while steps of it go on, and its attempt waits for them"
+        about = (
+            "the task returned while these steps are still running, and its attempt waits for them"
+        )
         _warn(context, about, names)
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,15 +23,23 @@ from duly.store.protocol import Store
 from duly.store.store_factory import open_store, runtime_folder
 from duly.worker.app_probe import find_settings
 from duly.worker.garbage_collection import collect_less
+from duly.worker.restart_backoff import RestartBackoff
 from duly.worker.service_loop import Service, ServiceLoop
+from duly.worker.shutdown import Shutdown
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks, start_marks_path
-from duly.worker.supervisor_services import SUSPECT_PAUSE, DeadChildRecovery, SuspectMonitor
+from duly.worker.supervisor_services import (
+    SUSPECT_PAUSE,
+    DeadChildRecovery,
+    StartAnnouncement,
+    SuspectMonitor,
+)
 from duly.worker.task_budget import TaskBudget
 from duly.worker.watchdog import Watchdog
 from duly.worker.worker_process import (
     ChildProcess,
     Start,
+    SupervisedWorker,
     ask_to_stop,
     kill_group,
     kill_leftover_processes,
@@ -41,8 +49,7 @@ from duly.worker.worker_program import CANNOT_LOAD
 
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
-_KILL_AFTER_GRACE = 2.0
-_LONGEST_RESTART_PAUSE = 10.0
+_ENDING_LOOK_SECONDS = 0.02
 
 
 def run(
@@ -71,18 +78,6 @@ def run(
     return keeper.run()
 
 
-@dataclass(slots=True)
-class _SupervisedWorker:
-    process: ChildProcess
-    worker_id: str
-    slots: StartMarks
-    settings: WorkerSettings
-    one_slot: bool
-    started_at: float
-    frozen_since: float | None = None
-    retired_at: float | None = None
-
-
 class Supervisor:
     """Supervises children; its threads are the keepalive and the service loop."""
 
@@ -108,14 +103,13 @@ class Supervisor:
         self._folder = runtime_folder(store)
         self._bus = bus
         self._lock = threading.Lock()
-        self._children: dict[int, _SupervisedWorker] = {}
+        self._children: dict[int, SupervisedWorker] = {}
         self._budget = TaskBudget(settings.max_tasks)
         self._id = new_id()
         self._watchdog = Watchdog(self._id)
-        self._stopping_since: float | None = None
+        self._shutdown = Shutdown(bus, settings.grace)
         self._has_worked = False
-        self._failed_starts = 0
-        self._restart_at = 0.0
+        self._backoff = RestartBackoff()
         self._status = 0
         self._keepalive = HeartbeatThread(
             store.heartbeats(),
@@ -128,7 +122,11 @@ class Supervisor:
         self._keepalive.on_attempt = self._attend
         self._dead_children = DeadChildRecovery(store, self._bus, self._folder)
         self._suspects = SuspectMonitor(store, self._may_have_suspects)
-        services: list[Service] = [self._dead_children, self._suspects]
+        self._registered_id: str | None = None
+        self._announcement = StartAnnouncement(
+            store, bus, self._find_registered, app, settings, processes
+        )
+        services: list[Service] = [self._dead_children, self._suspects, self._announcement]
         self._services = ServiceLoop("duly-supervisor", services, self._bus)
 
     def run(self) -> int:
@@ -139,11 +137,13 @@ class Supervisor:
             self._spawn(missing, one_slot=False)
         self._keepalive.start()
         self._services.start()
-        looked_at = monotonic()
+        looked_at, look_seconds = monotonic(), self._settings.deadline_check_interval
         try:
-            while self._children or self._stopping_since is None:
-                if signals.wait(self._settings.deadline_check_interval):
-                    self._on_stop_signal()
+            while self._children or not self._shutdown.has_begun:
+                # What the last child held is settled soon.
+                is_ending = self._dead_children.pending and not self._children
+                if signals.wait(_ENDING_LOOK_SECONDS if is_ending else look_seconds):
+                    self._on_stop_signal(signals.last)
                 now = monotonic()
                 if now - looked_at > self._settings.lease - self._settings.margin:
                     self._kill_expired(now)
@@ -175,7 +175,7 @@ class Supervisor:
             slots.close()
             raise
         with self._lock:
-            self._children[process.pid] = _SupervisedWorker(
+            self._children[process.pid] = SupervisedWorker(
                 process, worker_id, slots, settings, one_slot, monotonic()
             )
 
@@ -215,7 +215,7 @@ class Supervisor:
             else:
                 self._on_child_exit(child, os.waitstatus_to_exitcode(status))
 
-    def _on_child_exit(self, child: _SupervisedWorker, status: int) -> None:
+    def _on_child_exit(self, child: SupervisedWorker, status: int) -> None:
         """A child is gone: kill its group, then have its runs settled."""
         child.process.returncode = status
         kill_leftover_processes(child.process, child.worker_id)
@@ -233,26 +233,23 @@ class Supervisor:
             # code that cannot be loaded: that may be mended, and other children may still work.
             start_marks_path(self._folder, child.worker_id).unlink(missing_ok=True)
             self._status = CANNOT_LOAD[status]
+            self._shutdown.begin()
             self._stop_children()
             return
-        is_ordered = gave_up or child.retired_at is not None or self._stopping_since is not None
+        is_ordered = gave_up or child.retired_at is not None or self._shutdown.has_begun
         # A body can end its process with status 0, too.
         is_idle = status == 0 and is_empty
         is_spent = share is not None and claimed >= share
         if self._drain and is_idle and not (is_ordered or is_spent or child.one_slot):
             self._processes -= 1  # It found nothing left to do, and needs no successor.
-        reason = "stopped" if is_idle else f"its process ended with status {status}"
+        reason = self._shutdown.reason_of(child, status, is_idle=is_idle)
         self._dead_children.add(child.worker_id, reason, stopped=is_ordered or is_idle)
         self._services.hurry(self._dead_children)
         if had_registered:
-            self._failed_starts = 0
+            self._backoff.note_success()
+            self._registered_id = child.worker_id
         else:
-            self._pause_starts()
-
-    def _pause_starts(self) -> None:
-        self._failed_starts += 1
-        pause = min(_LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._failed_starts, 10))
-        self._restart_at = monotonic() + pause
+            self._backoff.note_failure()
 
     def _look_after(self, now: float) -> None:
         for child in list(self._children.values()):
@@ -260,23 +257,23 @@ class Supervisor:
                 if now - child.frozen_since >= self._settings.lease:
                     kill_group(child.process)
             elif child.retired_at is not None:
-                if now - child.retired_at >= self._settings.grace + _KILL_AFTER_GRACE:
+                if self._shutdown.is_overdue(now, child.retired_at):
                     kill_group(child.process)
-            elif self._has_stuck_body(child, now):
+            elif child.is_overdue(now - _PATIENCE_SECONDS):
                 self._retire(child)
-        if self._stopping_since is not None:
-            if now - self._stopping_since >= self._settings.grace + _KILL_AFTER_GRACE:
+        if self._shutdown.has_begun:
+            if self._shutdown.is_overdue(now):
                 self._kill_all()
             return
         if self._has_ended():
-            self._stopping_since = now
+            self._shutdown.begin_when_done(is_spent=self._budget.is_spent)
             return
         try:
             self._refill(now)
         except (OSError, StoreRefused) as error:
             # There is no room on the disk, or for another process. That may pass.
             self._bus.emit(EngineFailed("start a worker process", repr(error)))
-            self._pause_starts()
+            self._backoff.note_failure()
 
     def _has_ended(self) -> bool:
         """Return whether no child may begin a task, or all found none and left nothing behind."""
@@ -296,7 +293,7 @@ class Supervisor:
 
     def _refill(self, now: float) -> None:
         working = [c for c in self._children.values() if c.retired_at is None]
-        if now >= self._restart_at:
+        if self._backoff.is_over(now):
             suspects = [child for child in working if child.one_slot]
             newest = max((child.started_at for child in suspects), default=0.0)
             if (
@@ -311,14 +308,7 @@ class Supervisor:
                 self._spawn(missing, one_slot=False)
 
     @staticmethod
-    def _has_stuck_body(child: _SupervisedWorker, now: float) -> bool:
-        return any(
-            not mark.ended and now > mark.overdue_at + _PATIENCE_SECONDS
-            for mark in child.slots.marks()
-        )
-
-    @staticmethod
-    def _retire(child: _SupervisedWorker) -> None:
+    def _retire(child: SupervisedWorker) -> None:
         """Replace a child: it finishes what it can within the grace, then it is killed."""
         child.retired_at = monotonic()
         ask_to_stop(child.process)
@@ -329,6 +319,12 @@ class Supervisor:
             if child.slots.registered and now >= child.slots.deadline:
                 kill_group(child.process)
 
+    def _find_registered(self) -> str | None:
+        """Return the id of a worker that has registered, if there is one."""
+        with self._lock:
+            found = (c.worker_id for c in self._children.values() if c.slots.registered)
+            return next(found, self._registered_id)
+
     # -- liveness --
 
     def _members(self) -> Mapping[str, Callable[[float], None]]:
@@ -336,7 +332,7 @@ class Supervisor:
             registered = [c for c in self._children.values() if c.slots.needs_renewal]
             return {child.worker_id: partial(self._publish, child) for child in registered}
 
-    def _publish(self, child: _SupervisedWorker, deadline: float) -> None:
+    def _publish(self, child: SupervisedWorker, deadline: float) -> None:
         with self._lock:
             # It may have ended and been buried while the beat was on its way.
             if self._children.get(child.process.pid) is child:
@@ -373,14 +369,15 @@ class Supervisor:
 
     # -- stopping --
 
-    def _on_stop_signal(self) -> None:
-        if self._stopping_since is None:
+    def _on_stop_signal(self, number: int) -> None:
+        if not self._shutdown.has_begun:
+            self._shutdown.begin_by_signal(number, self._children.values())
             self._stop_children()
         else:
+            self._shutdown.force()
             self._kill_all()
 
     def _stop_children(self) -> None:
-        self._stopping_since = self._stopping_since or monotonic()
         for child in self._children.values():
             ask_to_stop(child.process)
 
@@ -394,6 +391,7 @@ class Supervisor:
             self._reap()
             threading.Event().wait(0.01)
         self._services.stop()
+        self._announcement.finish()
         self._dead_children.finish()
         self._keepalive.stop()
         self._watchdog.close()

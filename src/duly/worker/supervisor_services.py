@@ -1,16 +1,21 @@
 """What a keeper does on its service loop: settle dead children, and notice suspects."""
 
 import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 from duly.errors import StoreError
-from duly.events import EventBus
+from duly.events import EventBus, SupervisorReady
+from duly.limits import PAGE
+from duly.settings import WorkerSettings
 from duly.store.protocol import Store
 from duly.worker.services.recovery import recover_worker
 
 SUSPECT_PAUSE = 1.0
 _LOOK_EVERY = 20
+_REGISTRATION_LOOK_SECONDS = 0.1
+_NEVER_SECONDS = 3600.0
 
 
 class DeadChildRecovery:
@@ -35,7 +40,7 @@ class DeadChildRecovery:
                 self._store, self._bus, worker_id, self._folder, stopped=stopped, reason=reason
             )
             del self.pending[worker_id]
-        return 3600.0
+        return _NEVER_SECONDS
 
     def finish(self) -> None:
         """Try once more at the very end; others find what is left when its lease is over."""
@@ -65,3 +70,57 @@ class SuspectMonitor:
         looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
         self.waiting = looks and self._store.peek().suspect
         return SUSPECT_PAUSE
+
+
+class StartAnnouncement:
+    """A service: once a child is registered, tells which tasks and schedules this program runs.
+
+    The supervisor imports no user code, so it reads what the child has registered.
+    """
+
+    name = "announce start"
+
+    def __init__(
+        self,
+        store: Store,
+        bus: EventBus,
+        find_registered: Callable[[], str | None],
+        app: str,
+        settings: WorkerSettings,
+        processes: int,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._find_registered = find_registered
+        self._app = app
+        self._settings = settings
+        self._processes = processes
+        self._is_announced = False
+
+    def tick(self) -> float:
+        """Announce the start, at most once."""
+        if self._is_announced:
+            return _NEVER_SECONDS
+        worker_id = self._find_registered()
+        if worker_id is None:
+            return _REGISTRATION_LOOK_SECONDS
+        workers = self._store.list_workers()
+        tasks: list[str] = next((json.loads(w.tasks) for w in workers if w.id == worker_id), [])
+        event = SupervisorReady(
+            self._app,
+            tuple(tasks),
+            self._settings.served_queues.shown(),
+            tuple(self._store.list_next_schedules(PAGE)),
+            self._store.now(),
+            self._processes,
+            self._settings.concurrency,
+            self._settings.async_limit,
+        )
+        self._is_announced = True
+        self._bus.emit(event)
+        return _NEVER_SECONDS
+
+    def finish(self) -> None:
+        """Announce a start that was too short to be noticed."""
+        with contextlib.suppress(StoreError):
+            self.tick()

@@ -20,8 +20,8 @@ from duly.worker.settle_ops import ended_event, settle_op
 from duly.worker.update_buffer import UpdateBuffer
 
 _LOST = (
-    "the connection was lost while this run's transaction was open, so nothing of the transaction "
-    "was committed; it can run again"
+    "the connection was lost while this run's transaction was open, so the transaction was rolled "
+    "back; the run can run again"
 )
 
 
@@ -76,8 +76,9 @@ class TaskTransactions:
         held = self._hand.get(claim.run_id)
         if held is None or not (held.definition.transaction or claim.run_id in self._open):
             raise BadOption(
-                "current().connection belongs to tasks defined with @app.task(transaction=True); "
-                "others can end with `with duly.current().transaction() as connection:`"
+                "current().connection works only in tasks defined with "
+                "@app.task(transaction=True); other tasks can end with `with "
+                "duly.current().transaction() as connection:`"
             )
         return self._connection(held)
 
@@ -95,9 +96,8 @@ class TaskTransactions:
             )
         if claim.run_id in self._open:
             raise BadOption(
-                "this run's transaction is open already: a block inside it could not be undone by "
-                "itself; use a savepoint of the connection's own, and let steps with transactions "
-                "come one after the other"
+                "this run already has an open transaction, and transactions cannot be nested: use "
+                "a savepoint of the connection, and run steps with transactions one after the other"
             )
         return self._connection(held)
 
@@ -157,7 +157,7 @@ class TaskTransactions:
             return Outage(outcome.error) if is_lost and type(outcome) is Raised else outcome
         if not self._may_write():
             self._rolled_back(claim, found)
-            return Stopped("its lease was over before its transaction could commit")
+            return Stopped("its lease expired before its transaction could commit")
         op = settle_op(EndedBody(held, outcome, seconds))
         words = self._journal.final_updates(claim.run_id)
         try:
@@ -172,7 +172,7 @@ class TaskTransactions:
         self._journal.confirm_written(words)
         if answer is Settled.DONE:
             self._settler.wake_parents([claim.tags])
-            self._bus.emit(ended_event(claim, op))
+            self._bus.emit(ended_event(held, op))
         else:
             self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
         return None

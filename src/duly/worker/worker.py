@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from duly.clock import monotonic
+from duly.clock import MICROSECONDS, monotonic
 from duly.core.outcome import HandedBack
 from duly.core.record import Claim
 from duly.errors import ClaimLost, StoreError
@@ -45,8 +45,8 @@ from duly.worker.update_buffer import UpdateBuffer
 
 _LOOK_SECONDS = 0.02
 _RELEASE_SECONDS = 1.0
-_SOON = 250_000
-"""Microseconds: a firing that waits for the last run is looked at again within that time."""
+_SOON_SECONDS = 0.25
+"""A firing that waits for the last run is looked at again within that time."""
 
 
 class Worker:
@@ -114,10 +114,10 @@ class Worker:
         self._handing = ServiceLoop("duly-relay", [self._relay], bus)
         self._is_handing = False
         self._scheduler = maintenance.Scheduler(store)
-        self._upkeep = ServiceLoop("duly-upkeep", self._services(beats_since), bus)
+        self._upkeep = ServiceLoop("duly-maintenance", self._services(beats_since), bus)
         # Apart from the others, whose writes may have to wait for a body's transaction.
         self.write_monitor = WriteMonitor(store, bus, worker_id, beats_since, settings.lease)
-        self._watch = ServiceLoop("duly-watch", [*self._watchers(), self.write_monitor], bus)
+        self._watch = ServiceLoop("duly-timeouts", [*self._watchers(), self.write_monitor], bus)
         self.threads = self._engine_threads(beats_since)
         self._end_listening: Callable[[], None] = lambda: None
         self._life: Any = None
@@ -213,8 +213,8 @@ class Worker:
         """Say whether nothing is in hand, and the last look left nothing that it saw."""
         return self._claimer.has_all()
 
-    def has_drained(self) -> bool:
-        """Say whether the store, too, has nothing that this worker could do now."""
+    def has_drained(self, *, soon: float = _SOON_SECONDS) -> bool:
+        """Return whether the store, too, has nothing for this worker, now or in `soon` seconds."""
         if not self.is_idle():
             return False
         claims_made = self.claims_made
@@ -222,7 +222,7 @@ class Worker:
             ticked, moved = self._store.apply([Tick(1), RerouteRuns(TICK_BATCH)])
             peek = self._store.peek()
             coming = (peek.next_due_in, peek.next_fire_in)
-            if any(due_in is not None and due_in <= _SOON for due_in in coming):
+            if any(due_in is not None and due_in <= soon * MICROSECONDS for due_in in coming):
                 return False
             has_work = bool(ticked.promoted or moved) or self._has_work(peek)
             # Whether a limit lets one of them run, only a claim can tell.

@@ -17,6 +17,7 @@ from typing import Any
 from duly import faultpoints
 from duly.clock import monotonic
 from duly.errors import OUTAGES, AppNotFound, DulyError
+from duly.events import EventBus, WorkerStopping
 from duly.observe.log_setup import set_up_inherited_logging, write_failure
 from duly.settings import WorkerSettings
 from duly.worker.app_loader import explanation_of, load
@@ -39,6 +40,11 @@ from duly.worker.worker_program import (
 _STOPPING_LOOK_SECONDS = 0.25
 """How often a worker that was asked to stop looks whether its last body has ended."""
 _IDLE_SECONDS = 3.0
+"""How long a one-slot worker stays without a run: others may become suspects meanwhile."""
+_DRAIN_LOOK_SECONDS = 0.1
+"""How often a worker that drains looks whether it is idle."""
+_SOON_SECONDS = 3.0
+"""A worker that drains waits for runs that become due within this time, such as retries."""
 
 
 def main() -> None:
@@ -70,7 +76,7 @@ def main() -> None:
     collect_less()
     with _exit_if_refused():
         worker.start()
-    _WorkerMonitor(worker, slots, settings, signals, drain=config["drain"]).run()
+    _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
     worker.stop()
 
 
@@ -106,6 +112,7 @@ class _WorkerMonitor:
         slots: StartMarks,
         settings: WorkerSettings,
         signals: Signals,
+        bus: EventBus,
         *,
         drain: bool,
     ) -> None:
@@ -113,13 +120,18 @@ class _WorkerMonitor:
         self._slots = slots
         self._settings = settings
         self._signals = signals
-        self._ends_when_idle = drain or settings.one_slot
+        self._bus = bus
+        self._drains = drain and not settings.one_slot
+        self._look_seconds = settings.deadline_check_interval
+        if self._drains:
+            self._look_seconds = min(self._look_seconds, _DRAIN_LOOK_SECONDS)
         self._busy_at = monotonic()
+        self._ask_store_at = self._busy_at
 
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(self._settings.deadline_check_interval)
+            asked = self._signals.wait(self._look_seconds)
             self.fence()
             if self._worker.write_monitor.gave_up:
                 # As at the end of the grace: the keeper settles what still runs.
@@ -127,16 +139,19 @@ class _WorkerMonitor:
                 self._worker.stop_claiming()
                 return
             is_spent = self._worker.has_spent_its_tasks()
-            if asked or is_spent or self._is_idle_long_enough():
+            if asked or is_spent or self._has_nothing_to_do():
                 break
             if self._worker.threads.look(every=self._settings.deadline_check_interval):
                 break
             if self._worker.threads.has_lost_one():
                 # What it held is lost with this process, and another one takes its place.
-                logging.getLogger("duly").error("a thread of this worker has ended: starting anew")
+                logging.getLogger("duly").error(
+                    "a thread of this worker ended unexpectedly; the worker process restarts"
+                )
                 sys.exit(LOST_A_THREAD)
         self._worker.stop_claiming()
         until = monotonic() + self._settings.grace
+        self._announce_wait()
         while not self._worker.inflight.is_empty() and monotonic() < until:
             # Whether a second signal means "at once" is the keeper's to decide: whoever signals all
             # processes of a service has it pass on here what has come here already.
@@ -146,6 +161,13 @@ class _WorkerMonitor:
         if self._worker.threads.has_stalled:
             sys.exit(LOST_A_THREAD)
 
+    def _announce_wait(self) -> None:
+        claims = [held.claim for held in self._worker.inflight.started() if not held.ended]
+        if claims:
+            running = tuple((claim.task, claim.run_id) for claim in claims)
+            grace = self._settings.grace
+            self._bus.emit(WorkerStopping(self._worker.worker_id, running, grace))
+
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""
         now = monotonic()
@@ -154,15 +176,21 @@ class _WorkerMonitor:
         if frozen and now >= self._slots.deadline:
             os.killpg(0, signal.SIGKILL)
 
-    def _is_idle_long_enough(self) -> bool:
-        if not self._ends_when_idle:
+    def _has_nothing_to_do(self) -> bool:
+        """Return whether the worker should end because there is no work for it."""
+        if not (self._drains or self._settings.one_slot):
             return False
+        now = monotonic()
         if not self._worker.is_idle():
-            self._busy_at = monotonic()
-        if monotonic() - self._busy_at <= _IDLE_SECONDS:
+            self._busy_at = self._ask_store_at = now
             return False
-        # A one-slot child serves suspects alone, and others look for those.
-        return self._settings.one_slot or self._worker.has_drained()
+        if self._settings.one_slot:
+            # It serves suspects alone, and others look for those.
+            return now - self._busy_at > _IDLE_SECONDS
+        if now < self._ask_store_at:
+            return False
+        self._ask_store_at = now + self._settings.deadline_check_interval
+        return self._worker.has_drained(soon=_SOON_SECONDS)
 
 
 def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from duly.settings import WorkerSettings
 from duly.worker import worker_program as child_program
+from duly.worker.start_marks import StartMarks
 from duly.worker.watchdog_program import kill_marked
 from duly.worker.worker_program import ENVIRONMENT
 
@@ -20,6 +23,29 @@ class ChildProcess(Protocol):
 
     @property
     def pid(self) -> int: ...
+
+
+@dataclass(slots=True)
+class SupervisedWorker:
+    """A worker process, and what its supervisor notes about it."""
+
+    process: ChildProcess
+    worker_id: str
+    slots: StartMarks
+    settings: WorkerSettings
+    one_slot: bool
+    started_at: float
+    frozen_since: float | None = None
+    retired_at: float | None = None
+
+    @property
+    def running(self) -> int:
+        """How many tasks have begun there and have not ended."""
+        return sum(not mark.ended for mark in self.slots.marks())
+
+    def is_overdue(self, at: float) -> bool:
+        """Return whether a task that runs had passed its timeout at that time."""
+        return any(not mark.ended and at > mark.overdue_at for mark in self.slots.marks())
 
 
 Start = Callable[[str, Sequence[int]], ChildProcess]

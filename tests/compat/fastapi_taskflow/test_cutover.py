@@ -205,7 +205,7 @@ def test_pickled_arguments_are_never_read(manager, left, ran, caplog):
         pass
 
     assert (left.rows(), ran) == ([task_id], [])
-    assert "unpickles nothing" in caplog.text
+    assert "does not unpickle" in caplog.text
 
 
 def test_an_unrelated_table_of_the_same_name_is_not_changed(manager, left, store_url):

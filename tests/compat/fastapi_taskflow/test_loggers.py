@@ -205,7 +205,7 @@ def test_an_observer_that_never_returns_does_not_prevent_the_application_from_en
 
     assert stuck.closed
     assert stuck.left_before
-    assert "were not told" in caplog.text
+    assert "were dropped" in caplog.text
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -70,7 +70,7 @@ def test_the_documented_shutdown_table_is_correct(how, store_url, tmp_path):
                 for which in ("first", "second"):
                     lost = found[f"plain-{where}", which]
                     assert (lost.status, lost.cause) == (TaskStatus.INTERRUPTED, "not_persisted")
-                    why = "broken off" if which == "first" else "had not begun"
+                    why = "interrupted while it ran" if which == "first" else "had not started"
                     assert why in lost.error
             assert begun == Counter(
                 {

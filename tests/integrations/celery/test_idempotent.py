@@ -51,7 +51,7 @@ def test_a_duplicate_of_a_running_call_is_postponed_and_gets_its_result(shop):
     second = shop.tasks.linger.delay(1)
 
     wait_until(lambda: second.state == RETRY, seconds=WAIT, what="the message is postponed")
-    assert "in the hands of" in str(second.info)
+    assert "is held by" in str(second.info)
     put_off = rf"linger\[{second.id}\] retry: Retry in ([\d.]+)s"
     # Celery writes to its result backend before it writes to its log.
     wait_until(lambda: re.search(put_off, shop.logs()), seconds=WAIT, what="the log says so")
@@ -427,7 +427,7 @@ def test_a_task_that_returns_an_unawaited_coroutine_becomes_a_dead_letter(shop):
 
     assert task.apply((1,)).state == FAILURE
     (letter,) = shop.guard.letters.list()
-    assert "only begun" in letter.error
+    assert "may not have finished" in letter.error
     assert shop.guard.look(letter.key).state == "failed"
 
 
@@ -462,7 +462,7 @@ def test_a_task_can_read_its_claim(shop):
 
     assert first[0] < second[0]
     assert first[1] == task.key_for((1,), {})
-    with pytest.raises(DulyError, match="outside of its body"):
+    with pytest.raises(DulyError, match="only while a worker runs it"):
         _ = task.claim
 
 

@@ -74,12 +74,12 @@ def test_missing_tables_are_a_warning(store_url):
     [
         ("check()", ""),
         ("check(database=WAL)", "duly.W001 | set DATABASES"),
-        ("check(database={'ENGINE': 'django.db.backends.dummy'})", "duly.E003 | name an SQLite"),
+        ("check(database={'ENGINE': 'django.db.backends.dummy'})", "duly.E003 | use an SQLite"),
         ("check(options={'databse': 'x'})", "duly.E005"),
         ("check(backend=OTHER['BACKEND'])", "duly.W002 | TASKS = "),
         (
             "check(code='@exactly_once\\n@task()\\ndef bill(): pass')",
-            "duly.E006 | @scheduled_task(…) goes above @task(…)",
+            "duly.E006 | put @scheduled_task(…) above @task(…)",
         ),
         ("check(code=AT_TWO + ', queue_name=0)' + BILL)", "duly.E006"),
         # A project that uses duly only for the schedules of other backends has nothing to fix.

@@ -29,7 +29,7 @@ def test_status_lists_workers_queued_runs_and_dead_letters(backend):
     assert "TASKS['default']" in said
     assert "0 live" in said
     assert "mail: 1 ready, 0 waiting, 0 running" in said
-    assert "dead       1 letter\n" in said
+    assert "dead       1 dead letter\n" in said
     assert "nightly: active, next" in said
     assert "UTC (At 02:00 every day)\n" in said
     with backend.app.worker():

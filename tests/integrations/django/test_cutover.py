@@ -148,7 +148,7 @@ def test_a_disabled_code_schedule_is_imported_as_paused(scheduler):
 
     found = {each.name: (each.source, each.state) for each in scheduler.schedules.list()}
     assert found == {"disabled": ("code", "paused"), "enabled": ("code", "active")}
-    assert "'gone' is gone from the code" in said
+    assert "'gone' is no longer in the code" in said
     scheduler.schedules.resume("disabled")
     take_over()
     assert scheduler.schedules.get("disabled").state == "active"

@@ -37,7 +37,7 @@ def test_the_schedules_of_the_code_can_be_read_from_the_registry(backend):
     assert schedule_registry.get_entries() == {
         "nightly": ScheduleEntry(tasks.add, "0 2 * * *", "nightly", args=[41])
     }
-    with pytest.raises(ValueError, match="'nightly' is registered already"):
+    with pytest.raises(ValueError, match="'nightly' is already registered"):
         scheduled_task(cron="0 3 * * *", name="nightly", args=[41])(tasks.add)
 
 

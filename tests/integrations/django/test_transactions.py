@@ -259,5 +259,5 @@ def test_a_transaction_that_cannot_be_guaranteed_is_refused_at_import(backend):
     with pytest.raises(BadOption, match="plain def"):
         exactly_once(transaction=True)(later)
     apart = DulyBackend("apart", {"QUEUES": [], "OPTIONS": {"url": "postgresql://elsewhere"}})
-    with pytest.raises(BadOption, match="names a url"):
+    with pytest.raises(BadOption, match="uses a url"):
         apart.validate_task(tasks.say_once)

@@ -176,5 +176,5 @@ def test_an_actor_that_would_not_be_guarded_is_refused(stub):
         dramatiq.actor(numbers, broker=stub, idempotent=True)
     with pytest.raises(MiddlewareError, match="ttl"):
         dramatiq.actor(print, actor_name="a", broker=stub, idempotent=True, idempotent_ttl=-1)
-    with pytest.raises(MiddlewareError, match="say idempotent=True"):
+    with pytest.raises(MiddlewareError, match="set idempotent=True"):
         dramatiq.actor(print, actor_name="b", broker=stub, idempotent_key=str)

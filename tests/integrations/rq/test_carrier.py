@@ -138,7 +138,7 @@ def test_a_frozen_work_horse_cannot_finish_a_run_that_another_has_taken_over(
         seconds=WAIT,
         what="the thawed worker has its effect, too",
     )
-    refused = f"run {run.id}: claim 1 was lost, its result is dropped"
+    refused = f"run {run.id}: claim 1 was lost, so its result was dropped"
     wait_until(lambda: refused in first.log.read_text(), seconds=WAIT, what="it is refused")
     assert run.refresh().record.claim_number == 2
     assert run.result(timeout=WAIT) == winner != frozen

@@ -282,7 +282,7 @@ class TestReplaying:
         letter = write(letters)
         letters.send_with("celery", Engine().send, application="shop")
 
-        with pytest.raises(LetterNotSent, match="name of its own"):
+        with pytest.raises(LetterNotSent, match="give each its own name"):
             letters.replay(letter)
 
     def test_a_namespace_has_letters_of_its_own(self, store, engine):

@@ -54,7 +54,7 @@ def test_it_is_dead_when_the_section_has_ended_and_so_are_its_cursors(store, end
         acts = (connection.cursor, cursor.fetchone, cursor.fetchall, lambda: next(iter(cursor)))
         asks = (lambda: connection.execute("SELECT 2"), lambda: cursor.execute("SELECT 2"))
         for act in (*acts, *asks):
-            with pytest.raises(TransactionEnded, match="in every body anew"):
+            with pytest.raises(TransactionEnded, match="in every task"):
                 act()
             found.append(act)
 

@@ -104,7 +104,7 @@ def test_a_backup_that_is_put_back_in_place_is_noticed(path):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     shutil.copyfile(backup, path)
 
-    with open_at(path) as again, pytest.raises(StoreRefused, match="backup that was put back"):
+    with open_at(path) as again, pytest.raises(StoreRefused, match="restored backup"):
         register(again)
 
 

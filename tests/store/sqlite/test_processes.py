@@ -254,7 +254,7 @@ print(enqueue_one(store) in listed_ids(store), flush=True)
 @BOTH_JOURNALS
 def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, store_url):
     with running(FORK_IN_A_TRANSACTION, store_url) as process:
-        assert "middle of a transaction" in process.stdout.readline()
+        assert "forked during a transaction" in process.stdout.readline()
         assert process.stdout.readline() == "True\n"
 
     with closing(sqlite3.connect(path)) as connection:

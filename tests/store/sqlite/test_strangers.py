@@ -63,7 +63,7 @@ def test_a_strangers_database_in_a_shared_folder_is_refused(shared, mode):
     before = (shared / "duly.db").read_bytes()
 
     # Nobody should close a folder that, like /tmp, is open to all for good.
-    remedy = "folder of its own$" if mode & stat.S_ISVTX else "chmod o-w"
+    remedy = "its own folder$" if mode & stat.S_ISVTX else "chmod o-w"
     with pytest.raises(StoreRefused, match=rf"duly\.db belongs to user {STRANGER}.*{remedy}"):
         open_store(f"sqlite:///{shared / 'duly.db'}")
 
@@ -184,7 +184,7 @@ def test_a_link_in_the_place_of_a_file_is_refused(tmp_path, suffix):
 def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "duly.db-duly.lock")
 
-    with pytest.raises(StoreRefused, match=r"duly\.lock is no regular file"):
+    with pytest.raises(StoreRefused, match=r"duly\.lock is not a regular file"):
         open_store(f"sqlite:///{tmp_path / 'duly.db'}")
 
 

@@ -1,4 +1,4 @@
-"""fastapi-taskflow's shape over duly: its users change the import, and lose no task."""
+"""The API of fastapi-taskflow on top of duly: its users change the import, and lose no task."""
 
 from typing import TYPE_CHECKING, Never
 
@@ -64,16 +64,16 @@ __all__ = [
 ]
 
 _NOT_NEEDED = {
-    "SnapshotScheduler": "every task is in the store when add_task returns, and nothing is flushed",
+    "SnapshotScheduler": "every task is in the store when add_task returns, with nothing to flush",
     "TaskConfig": "a task's options are those of @task_manager.task(…)",
     "TaskExecutionContext": "get_task_context() returns a TaskContext, in processes too",
 }
 
-if not TYPE_CHECKING:  # Type checkers would take it for a module with any name in it.
+if not TYPE_CHECKING:  # With this function, type checkers would accept any name in the module.
 
     def __getattr__(name: str) -> Never:
-        """Say what became of a name, to who imports it."""
+        """Raise an error that explains what replaces a removed name."""
         if name in _NOT_NEEDED:
-            # An AttributeError would become an ImportError without the sentence.
+            # Python would replace an AttributeError by an ImportError without the explanation.
             raise ImportError(f"there is no {name} in {__name__}: {_NOT_NEEDED[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

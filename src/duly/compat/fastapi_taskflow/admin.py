@@ -15,7 +15,7 @@ _TOKEN_EXPIRY = 86_400
 
 
 class TaskAdmin:
-    """Gives a manager to an application, with its routes; there is no need to keep this object."""
+    """Connects a manager to an application and adds its routes. The object need not be kept."""
 
     def __init__(
         self,
@@ -35,15 +35,16 @@ class TaskAdmin:
     ) -> None:
         if token_expiry != _TOKEN_EXPIRY:
             raise BadOption(
-                "token_expiry cannot be kept: browsers send a name and a password with every "
-                "request, and there is no session that could end; give auth= a dependency of your "
-                "own that knows when yours do"
+                "token_expiry is not supported: browsers send a name and a password with every "
+                "request, so no session can expire; give auth= a dependency of your own with its "
+                "own expiry"
             )
-        check_seconds("poll_interval", poll_interval)  # The dashboard is told of changes at once.
+        # The value is not used: the dashboard receives changes at once.
+        check_seconds("poll_interval", poll_interval)
         if retention_days is not None:
             task_manager.keep_history(retention_days)
         who = auth_dependency(auth, title, hosts)
-        # Before the routes, whose pattern for one task would match its address, too.
+        # Added before the routes, whose pattern for one task would match the dashboard's path too.
         add_dashboard(
             app,
             task_manager.duly,

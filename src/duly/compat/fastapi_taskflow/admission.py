@@ -1,9 +1,9 @@
-"""Whether a claimed run may begin: what was not to be persisted ends with the process it came from.
+"""Decides whether a claimed run may start. A run without persistence ends with its process.
 
-A run that nobody asked to persist names the process that accepted it, exactly. Whoever claims it
-looks whether that one still lives, and whether an earlier attempt of it was broken off; it then
-ends as interrupted, visible and to be redriven, and never runs again by itself. A one-time run that
-has been replaced by a newer one ends as cancelled, should its replacer have died midway.
+Such a run is tagged with the exact process that enqueued it. The worker that claims it checks
+whether that process is still alive, and whether an earlier attempt was interrupted. If so, the run
+ends as interrupted. It stays visible and can be retried, but never runs again by itself. A one-time
+run that a newer one replaces ends as cancelled if the process that replaced it died midway.
 """
 
 import json
@@ -25,17 +25,17 @@ NOT_PERSISTED = "not_persisted"
 
 _INTERRUPTED_OUTCOMES = frozenset({"lost", "stopped"})
 _STATE, _STARTED = 0, 19
-"""Places in what follows the name in /proc/PID/stat."""
+"""Indexes of the fields after the name in /proc/PID/stat."""
 
 
 class AcceptingProcess(NamedTuple):
-    """A process, and the worker in it."""
+    """A process and its worker."""
 
     place: str
-    """The boot and the pid namespace within which its pid names it; nothing if not known."""
+    """The boot and the pid namespace that make the pid unique. Empty if unknown."""
     pid: int
     started: str
-    """When, as the kernel counts, or else a name of its own."""
+    """The start time from the kernel, or else a unique id."""
     worker_id: str
 
     @classmethod
@@ -45,7 +45,7 @@ class AcceptingProcess(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "AcceptingProcess":
-        """Return what a tag names."""
+        """Return the process that a tag names."""
         place, pid, started, worker_id = text.split(" ")
         return cls(place, int(pid), started, worker_id)
 
@@ -53,7 +53,10 @@ class AcceptingProcess(NamedTuple):
         return " ".join(map(str, self))
 
     def is_gone(self, store: Store) -> bool:
-        """Say whether it is: for certain on its own machine, elsewhere once its lease is over."""
+        """Return whether the process is gone.
+
+        This is certain on the same machine. Elsewhere a process is gone once its lease has expired.
+        """
         here = _this_process(os.getpid())
         if self[:3] == here:
             return False
@@ -64,7 +67,7 @@ class AcceptingProcess(NamedTuple):
 
 
 def admission(store: Callable[[], Store], *, persisted: bool) -> Callable[[Claim], Outcome | None]:
-    """Return what is asked whether a run of a task may begin."""
+    """Return the function that decides whether a run of a task may start."""
 
     def admit(claim: Claim) -> Outcome | None:
         tags = json.loads(claim.tags) if claim.tags and RESERVED_TAGS in claim.tags else {}
@@ -81,15 +84,15 @@ def admission(store: Callable[[], Store], *, persisted: bool) -> Callable[[Claim
 
 
 def _refused(claim: Claim, accepter: str | None, store: Store) -> Outcome | None:
-    # Most claims are the first, or follow on a try that raised, and need no look.
+    # Most claims are the first, or follow a failed attempt, and need no query.
     has_more_claims = claim.claim_number - 1 > claim.retries_used
     if has_more_claims and _was_interrupted(claim, store):
         return Refused(
             NOT_PERSISTED,
-            "it was broken off in the midst of its work, and was not to be persisted: find out how "
-            "far it came, then retry it",
+            "the task was interrupted while it ran, and it has no persist=True: find out how far "
+            "it ran, then retry it",
         )
-    # Once a person has asked for it again it belongs to no process.
+    # After an operator has retried the run, it belongs to no process.
     if (
         accepter is not None
         and claim.generation == 1
@@ -97,8 +100,8 @@ def _refused(claim: Claim, accepter: str | None, store: Store) -> Outcome | None
     ):
         return Refused(
             NOT_PERSISTED,
-            "it had not begun when the process that accepted it ended, and was not to be "
-            "persisted: retry it, or define its task with persist=True",
+            "the task had not started when the process that accepted it ended, and it has no "
+            "persist=True: retry it, or define its task with persist=True",
         )
     return None
 
@@ -113,14 +116,14 @@ def _was_interrupted(claim: Claim, store: Store) -> bool:
 def _superseded(claim: Claim, run_key: str, store: Store) -> Outcome | None:
     newest = store.list_runs(RunFilter(tag=(RUN_KEY_TAG, run_key), limit=1))
     if not newest or newest[0].id == claim.run_id or store.list_attempts(claim.run_id):
-        return None  # What has begun before goes on, whatever was scheduled since.
+        return None  # A run that has started before continues, whatever was scheduled since.
     return Cancelled("superseded", f"run {newest[0].id} was scheduled in its place")
 
 
 @lru_cache(maxsize=1)
 def _this_process(pid: int) -> tuple[str, int, str]:
-    """Return its place, its number and when it was started; a forked one is another."""
-    # Where the kernel does not tell, any name will do by which it knows itself.
+    """Return the place, pid and start time of this process. They change after a fork."""
+    # If the kernel gives no start time, any id that only this process knows will do.
     return _place(), pid, _started(pid) or new_id()
 
 
@@ -134,9 +137,9 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in the kernel's own words; nothing if it is no more."""
+    """Return the start time of a process as the kernel reports it. Empty if the process is gone."""
     try:
-        # Its name, in parentheses, may contain anything.
+        # The name is in parentheses and may contain any character.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""Who may look at tasks over HTTP, and who may change them."""
+"""Decides who may view tasks over HTTP and who may change them."""
 
 import hmac
 import inspect
@@ -18,18 +18,18 @@ from duly.limits import LOGIN_SECONDS
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IN_PROCESS = "http.response.debug"
-"""Said by Starlette's TestClient alone, in whose process we are; no request can say it."""
+"""Set only by Starlette's TestClient inside this process. No request can set it."""
 
 Pair = tuple[str, str]
 Dependency = Callable[..., Any]
 
 
 class TaskAuthBackend(ABC):
-    """To be derived from: says whether a name and a password belong together."""
+    """A base class that checks whether a name and a password belong together."""
 
     @abstractmethod
     def authenticate_user(self, username: str, password: str) -> bool:
-        """Say whether they do; it may be a coroutine."""
+        """Return whether they belong together. A subclass may define this as a coroutine."""
 
 
 class _PasswordAuth(TaskAuthBackend):
@@ -39,14 +39,14 @@ class _PasswordAuth(TaskAuthBackend):
             for pair in pairs
         ):
             raise BadOption(
-                "auth must name pairs of a user and a password, as texts that are not empty"
+                "auth must consist of pairs of a user and a password, both non-empty strings"
             )
         for user, password in pairs:
             check_password(user, password)
         self._pairs = [(user.encode(), password.encode()) for user, password in pairs]
 
     def authenticate_user(self, username: str, password: str) -> bool:
-        # All are compared, whichever matches: how long it takes tells nothing.
+        # Compare all pairs, so that the duration reveals nothing about the matching one.
         matches = [
             hmac.compare_digest(user, username.encode())
             & hmac.compare_digest(known, password.encode())
@@ -60,9 +60,9 @@ def auth_dependency(
     realm: str,
     hosts: Collection[str] | None = None,
 ) -> Dependency:
-    """Return the dependency that lets requests pass, and returns who it is that asks.
+    """Return the dependency that admits requests and returns the caller.
 
-    Without `auth` everybody may look, under known host names, and nobody may change anything.
+    Without `auth`, every caller may view tasks under known host names, and none may change them.
     """
     who = _authenticate(auth, realm)
     allowed = check_hosts(hosts)
@@ -74,7 +74,11 @@ def auth_dependency(
             return
         if host_name(request.headers.get("host", "")) not in (allowed or LOOPBACK_HOSTS):
             raise HTTPException(
-                421, "this does not answer to that host name; TaskAdmin(hosts=…) can allow it"
+                421,
+                (
+                    "this server does not answer requests for that host name; TaskAdmin(hosts=…) "
+                    "can allow it"
+                ),
             )
 
     # FastAPI resolves dependencies in the order of the parameters.
@@ -113,13 +117,13 @@ def _authenticate(
 
 
 def _allow_reads(request: Request) -> str:
-    # Where a request comes from says nothing: behind most proxies all of them come from this
-    # machine, and some let their clients say what they like.
+    # The address of a request proves nothing. With most proxies, all requests come from this
+    # machine, and some proxies pass on any address that the client sends.
     if request.method not in _SAFE and not is_in_process(request):
         raise HTTPException(
             403,
-            "without TaskAdmin(auth=…) tasks can be looked at, not changed; where something in "
-            "front of this decides who may come, say so with auth=lambda: 'anonymous'",
+            "without TaskAdmin(auth=…) tasks are read-only; if a proxy in front of this server "
+            "checks the users, pass auth=lambda: 'anonymous'",
         )
     return "anonymous"
 
@@ -132,7 +136,7 @@ def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitabl
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
         if pair is None or not await _is_right(backend, pair, limit, request):
-            raise HTTPException(401, "a user and a password are needed", challenge)
+            raise HTTPException(401, "a user and a password are required", challenge)
         return pair[0]
 
     return user
@@ -151,13 +155,13 @@ async def _is_right(
             return is_right
     except TooManyTries:
         wait = {"Retry-After": str(round(LOGIN_SECONDS))}
-        raise HTTPException(429, "too many wrong tries; wait a minute", wait) from None
+        raise HTTPException(429, "too many wrong attempts; wait a minute", wait) from None
 
 
 async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:
-    # Off the loop: a backend of the user's own may ask a database.
+    # In a thread: a user's backend may query a database.
     answer: Any = await run_in_threadpool(backend.authenticate_user, *pair)
-    # Of one that is a coroutine the answer is still to come; taken as it is, it would be a yes.
+    # Await a coroutine's result: the coroutine object itself would count as a yes.
     return bool(await answer if inspect.isawaitable(answer) else answer)
 
 

@@ -1,4 +1,4 @@
-"""Where tasks are kept: these classes carry an address, and duly does the rest."""
+"""Storage backends: these classes only hold an address for duly."""
 
 from os import PathLike, fspath
 from typing import Any, Never
@@ -9,32 +9,32 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 class SnapshotBackend:
-    """What `TaskManager(snapshot_backend=…)` takes; backends of one's own cannot be."""
+    """The type of `TaskManager(snapshot_backend=…)`. Custom backends are not possible."""
 
     url: str
 
     def __init__(self) -> None:
         raise BadOption(
-            f"{type(self).__name__} cannot keep tasks: duly keeps them in SQLite or PostgreSQL, "
-            f"use SqliteBackend(path) or PostgresBackend(url)"
+            f"{type(self).__name__} cannot store tasks: duly stores tasks in SQLite or PostgreSQL, "
+            "use SqliteBackend(path) or PostgresBackend(url)"
         )
 
 
 class SqliteBackend(SnapshotBackend):
-    """A SQLite file."""
+    """An SQLite file."""
 
     def __init__(self, db_path: str | PathLike[str] = "tasks.db") -> None:
         if not isinstance(db_path, str | PathLike) or not fspath(db_path):
             kind = type(db_path).__name__
-            raise BadOption(f"the path of a SQLite file must be a text or a Path, not {kind}")
+            raise BadOption(f"the path of a SQLite file must be a string or a Path, not {kind}")
         if "://" in fspath(db_path):
-            # It is not shown: there may be a password in it.
+            # The value is not shown, since it may contain a password.
             raise BadOption("SqliteBackend takes the path of a file; use PostgresBackend(url)")
         self.url = f"sqlite:///{fspath(db_path)}"
 
 
 class PostgresBackend(SnapshotBackend):
-    """A PostgreSQL database, by its URL; duly opens connections of its own."""
+    """A PostgreSQL database by its URL. duly opens its own connections."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str) or url.partition("://")[0] not in _POSTGRES:
@@ -43,28 +43,28 @@ class PostgresBackend(SnapshotBackend):
 
 
 class RedisBackend(SnapshotBackend):
-    """Refused: what Redis acknowledges may be gone after a crash."""
+    """Refused: writes that Redis acknowledges may be lost in a crash."""
 
-    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - whatever was given
+    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - any arguments
         _refuse("Redis")
 
 
 class MySQLBackend(SnapshotBackend):
-    """Refused: duly does not speak to MySQL."""
+    """Refused: duly does not support MySQL."""
 
-    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - whatever was given
+    def __init__(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - any arguments
         _refuse("MySQL")
 
 
 def _refuse(what: str) -> Never:
     raise BadOption(
-        f"tasks cannot be kept in {what}: use SqliteBackend(path) on one machine, "
-        f"PostgresBackend(url) on several"
+        f"tasks cannot be stored in {what}: use SqliteBackend(path) on one machine, "
+        "PostgresBackend(url) on several"
     )
 
 
 def address(snapshot_db: str | PathLike[str] | None, backend: SnapshotBackend | None) -> str | None:
-    """Return the store's URL; None leaves it to DULY_URL, else to a file in this folder."""
+    """Return the store's URL. None selects DULY_URL, or else a file in this folder."""
     if backend is not None:
         if not isinstance(backend, SnapshotBackend):
             raise BadOption(

@@ -1,4 +1,4 @@
-"""What a running task can know and say about itself."""
+"""The context of a running task, and its log."""
 
 import logging
 from collections.abc import Callable
@@ -18,22 +18,22 @@ _LEVELS = {
 
 LogListener = Callable[["TaskContext", str, str, dict[str, Any]], None]
 log_listener: ContextVar[LogListener | None] = ContextVar("duly_taskflow_hearing", default=None)
-"""Who is told of the lines of the body that runs in this context, besides the run's record."""
+"""Receives the log lines of the task in this context, in addition to the run's own log."""
 
 
 @dataclass
 class TaskContext:
-    """The task that is running."""
+    """The running task."""
 
     task_id: str
     func_name: str
     attempt: int
-    """Which try this is, from 0."""
+    """The number of the attempt, from 0."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
 def get_task_context() -> TaskContext | None:
-    """Return the context of the task whose body is calling; None outside of tasks."""
+    """Return the context of the running task, or None outside of tasks."""
     try:
         run = current()
     except NoCurrentRun:
@@ -42,9 +42,9 @@ def get_task_context() -> TaskContext | None:
 
 
 def task_log(message: str, *, level: str = "info", **extra: Any) -> None:  # noqa: ANN401
-    """Keep a line with the task that is running; outside of tasks it goes to `duly.taskflow`.
+    """Add a line to the log of the running task. Outside of tasks, log it to `duly.taskflow`.
 
-    Observers are given `extra`, too.
+    Observers also receive `extra`.
     """
     context = get_task_context()
     level = level.lower() if level.lower() in _LEVELS else "info"
@@ -61,6 +61,6 @@ def task_log(message: str, *, level: str = "info", **extra: Any) -> None:  # noq
 
 
 def func_name(task: str) -> str:
-    """Return the function's own name of `module:qualname`, or the explicit name."""
+    """Return the function's name from `module:qualname`, or the explicit name."""
     module, colon, name = task.rpartition(":")
     return name.rpartition(".")[2] if colon and module else task

@@ -1,4 +1,4 @@
-"""Moves the tasks that fastapi-taskflow left in this database to duly, when a manager starts."""
+"""Moves tasks that fastapi-taskflow left in this database to duly, when a manager starts."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ from duly.core.states import FINAL, State
 from duly.store.ops import Enqueue
 
 TASK_ID_TAG = "taskflow_task_id"
-"""On runs of moved tasks: the id that fastapi-taskflow had given."""
+"""The tag of moved tasks with the id that fastapi-taskflow had assigned."""
 
 _SYSTEM = "fastapi-taskflow"
 _ENDED_WITHOUT_SUCCESS = FINAL - {State.SUCCEEDED}
@@ -45,14 +45,14 @@ _TAKE_SCHEDULED = "DELETE FROM task_scheduled_once WHERE run_key = :run_key RETU
 
 
 def move_rows(duly: Duly, definer: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks) -> None:
-    """Move what waits; rows that cannot be moved stay, and the log names them."""
+    """Move waiting tasks. Rows that cannot be moved stay, and the log names them."""
     rows = _RowImporter(duly, definer, queues, once)
     move(duly, _PENDING, rows.take_pending)
     move(duly, _SCHEDULED, rows.take_scheduled)
 
 
 class _RowImporter:
-    """Makes runs of rows."""
+    """Creates runs from rows."""
 
     def __init__(
         self, duly: Duly, definer: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks
@@ -69,13 +69,13 @@ class _RowImporter:
         op = self._call(row, tags={TASK_ID_TAG: task_id})
         if not tables.rows(_TAKE_PENDING, task_id=task_id):
             return False  # Another process has moved it.
-        # As fastapi-taskflow does: what has succeeded was only not taken out of the table.
+        # fastapi-taskflow does the same: a task that succeeded was just not removed from the table.
         if not (self._has_history and tables.rows(_SUCCEEDED, task_id=task_id)):
             tables.accept(op)
         return True
 
     def take_scheduled(self, tables: LegacyTransaction, row: Row) -> bool:
-        """Move a one-time task, to wait for its time here."""
+        """Move a one-time task, which then waits for its time in duly."""
         run_key = row["run_key"]
         op = self._call(
             row,
@@ -87,7 +87,7 @@ class _RowImporter:
         op = with_reserved_tags(op, self._once.tags_of(run_key))
         if not tables.rows(_TAKE_SCHEDULED, run_key=run_key):
             return False
-        # What was scheduled under this key since then counts, as it would in fastapi-taskflow.
+        # A task scheduled under this key since then takes precedence, as in fastapi-taskflow.
         if not self._once.is_waiting(run_key):
             answer = tables.accept(op)
             holder = None if answer.new else self._duly.store.get_run(answer.run_id)
@@ -100,7 +100,7 @@ class _RowImporter:
     def _call(self, row: Row, **options: Any) -> Enqueue:  # noqa: ANN401 - those of `using`
         if row.get("encrypted_payload"):
             raise RowNotMoved(
-                "its arguments are pickled, and duly unpickles nothing: let fastapi-taskflow run "
+                "its arguments are pickled, and duly does not unpickle: let fastapi-taskflow run "
                 "it, or add it again and delete the row"
             )
         task = self._definer.find(row["func_name"])

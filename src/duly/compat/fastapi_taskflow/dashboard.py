@@ -1,4 +1,4 @@
-"""The dashboard behind a dependency of FastAPI, which says who asks."""
+"""The dashboard with a FastAPI dependency that identifies the viewer."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -12,18 +12,19 @@ from duly.app import Duly
 from duly.compat.fastapi_taskflow.auth import Dependency
 
 _VIEWER = "duly.viewer"
-"""Where in the scope of a request the dependency's answer lies; no request can put it there."""
+"""The key in the request's scope for the result of the dependency. No request can set it."""
 
 
 def add_dashboard(
     app: FastAPI, duly: Duly, path: str, *, who: Dependency | None, options: dict[str, Any]
 ) -> None:
-    """Serve the dashboard below a path to those whom the dependency lets in, who may act.
+    """Serve the dashboard below a path to viewers that the dependency admits. They may also act.
 
-    Without one only this machine may look. Where the extra `web` is not installed, it says so.
+    Without a dependency, only this machine may view it. If the extra `web` is not installed, the
+    path returns an explanation.
     """
     try:
-        from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
+        from duly.dashboard import dashboard  # noqa: PLC0415 - from an extra
     except ImportError as error:
         missing = HTTPException(404, str(error))
         app.add_api_route(path, partial(_refuse, missing), include_in_schema=False)
@@ -45,7 +46,7 @@ def _refuse(why: HTTPException) -> None:
 
 
 def _no_viewer() -> None:
-    """Say nothing of who asks."""
+    """Return no viewer."""
 
 
 def _viewer_of(request: Request) -> str:
@@ -53,7 +54,7 @@ def _viewer_of(request: Request) -> str:
 
 
 class _DashboardResponse(Response):
-    """Leaves the answer to the pages, as if they were mounted here."""
+    """Lets the dashboard answer as if it were mounted at this path."""
 
     def __init__(self, pages: ASGIApp, path: str, viewer: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""From a function and the options of fastapi-taskflow to the definition of a task of duly's."""
+"""Converts a function with fastapi-taskflow options to a duly task definition."""
 
 import inspect
 from collections.abc import Callable
@@ -60,10 +60,11 @@ class TaskRegistrar:
     def define(
         self, function: Callable[..., Any], policy: TaskPolicy, *, eager: bool = False
     ) -> Task[..., Any]:
-        """Make a function a task, or say what of its policy cannot be kept.
+        """Make a function a task. Raise an error if its policy cannot be supported.
 
-        What is persisted and may not be begun twice is held after a crash. What is not persisted
-        is judged by whoever claims it next (`admission`), since only that one knows what is gone.
+        A persisted task that must not start twice is held after a crash. For a task that is not
+        persisted, the worker that claims it next decides (`admission`), since only that worker
+        knows what is gone.
         """
         self._check_executor(function, policy.executor)
         persisted = policy.persist or self._requeue_pending
@@ -75,7 +76,7 @@ class TaskRegistrar:
             function if self._observed is None else self._observed(function),
             name=policy.name or _name(function),
             retries=retry if policy.retries else NO_RETRIES,
-            # A try that raised has ended by itself, so that another one is no second beginning.
+            # An attempt that raised has ended properly, so another attempt is not a second start.
             retry_on=(Exception,) if hold and policy.retries else (),
             on_crash="hold" if hold else "rerun",
             executor=None if policy.executor is None else _EXECUTORS[policy.executor],
@@ -103,19 +104,19 @@ class TaskRegistrar:
             return self._tasks[function]
         except (KeyError, TypeError):
             raise BadOption(
-                f"{function!r} is no task of this TaskManager, and only tasks outlive this "
-                f"process: decorate it with @task_manager.task()"
+                f"{function!r} is not a task of this TaskManager, and only tasks outlive this "
+                "process: decorate it with @task_manager.task()"
             ) from None
 
     def has(self, function: Callable[..., Any]) -> bool:
-        """Say whether a function is a task."""
+        """Return whether a function is a task."""
         try:
             return function in self._tasks
-        except TypeError:  # An object that cannot be a key.
+        except TypeError:  # The object is not hashable.
             return False
 
     def find(self, name: str) -> Task[..., Any] | None:
-        """Return the one task whose function, or which itself, has that name."""
+        """Return the one task with that name or whose function has that name."""
         found = {
             task.name: task
             for function, (task, _is_eager) in self._tasks.items()
@@ -124,7 +125,7 @@ class TaskRegistrar:
         return next(iter(found.values())) if len(found) == 1 else None
 
     def is_persisted(self, task: Task[..., Any]) -> bool:
-        """Say whether its runs outlive the process that accepted them."""
+        """Return whether the task's runs outlive the process that enqueued them."""
         return task.name in self._persisted
 
     def _check_executor(self, function: Callable[..., Any], executor: str | None) -> None:
@@ -134,20 +135,25 @@ class TaskRegistrar:
             )
         is_async = inspect.iscoroutinefunction(function)
         if executor == "async" and not is_async:
-            raise BadOption("executor='async' needs an async def function; leave it out for a def")
+            raise BadOption(
+                "executor='async' needs an async def function; omit it for a def function"
+            )
         if executor == "thread" and is_async:
-            raise BadOption("executor='thread' needs a plain def; leave it out for an async def")
+            raise BadOption(
+                "executor='thread' needs a plain def function; omit it for an async def function"
+            )
         if executor != "process":
             return
         known = getattr(function, "__globals__", {}).values()
         if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
             raise BadOption(
-                f'executor="process" imports the module of {function.__qualname__}() anew: the '
-                f"function must be module-level, and the TaskManager have a name of its own there"
+                f'executor="process" imports the module of {function.__qualname__}() again: the '
+                "function must be at module level, and the TaskManager must have its own name "
+                "there"
             )
 
 
 def _name(function: Callable[..., Any]) -> str | None:
-    """Return the name of a task by its function; None leaves it to `define` to refuse that."""
-    # Applications are often built, with their tasks, inside a function.
+    """Return the task name of a function. Return None for objects that `define` refuses."""
+    # Applications and their tasks are often created inside a function.
     return task_name(function, nested=True) if inspect.isroutine(function) else None

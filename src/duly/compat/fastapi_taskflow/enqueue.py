@@ -1,4 +1,4 @@
-"""From a call of `add_task` to a run that is durable."""
+"""Enqueues a durable run for a call of `add_task`."""
 
 import asyncio
 import json
@@ -23,19 +23,19 @@ _LOOK_SECONDS = 0.01
 
 
 class ManagerNotStarted(LifespanNotStarted):
-    """A task was added before its manager had started, or after it had stopped."""
+    """A task was added before its manager had started or after it had stopped."""
 
     def __init__(self) -> None:
         super(LifespanNotStarted, self).__init__(
-            "this TaskManager has not started: give it its application with TaskAdmin(app, "
+            "this TaskManager has not started: pass it its application with TaskAdmin(app, "
             "task_manager) or task_manager.init_app(app), on the outermost application if that is "
-            "mounted in another, or await task_manager.startup(); in tests enter the lifespan by "
+            "mounted in another, or await task_manager.startup(); in tests enter the lifespan with "
             "`with TestClient(app) as client:`"
         )
 
 
 class AddTaskOptions(NamedTuple):
-    """What a call wants besides its arguments; None leaves it to the task."""
+    """The options of a call besides its arguments. None uses the task's own."""
 
     idempotency_key: str | None = None
     tags: dict[str, str] | None = None
@@ -45,11 +45,11 @@ class AddTaskOptions(NamedTuple):
 
 
 def wait_for_leased_id(worker: "EmbeddedWorker") -> str:
-    """Return under which name others know that this process lives.
+    """Return the worker id under which other processes see this process as alive.
 
-    A worker that was called dead goes on under another name in a moment. Under its old one tasks
-    would be accepted that another machine takes for those of a process that is gone. An event loop
-    does not wait for that: with it everything would stand still.
+    A worker whose lease was lost gets a new id within moments. Other machines would treat tasks
+    enqueued under its old id as those of a dead process. On an event loop, this function raises
+    instead of waiting, because waiting would block the loop.
     """
     until = monotonic() + ADDING_LEASE_SECONDS
     while (found := worker.leased_id) is None:
@@ -57,13 +57,13 @@ def wait_for_leased_id(worker: "EmbeddedWorker") -> str:
             raise ManagerNotStarted
         if _is_loop_running():
             raise StoreUnavailable(
-                "this process has lost its lease, and add_task would keep the event loop waiting "
-                "for a new one: the task was not accepted; await aadd_task instead, or try again"
+                "this process has lost its lease, and add_task would block the event loop until it "
+                "has a new one: the task was not accepted; await aadd_task instead, or try again"
             )
         if monotonic() >= until:
             raise StoreUnavailable(
-                "this process has lost its lease, and found no way to a new one: the task was not "
-                "accepted, since others would take its process for gone; try again"
+                "this process has lost its lease and could not get a new one: the task was not "
+                "accepted, because other processes would consider this process dead; try again"
             )
         threading.Event().wait(_LOOK_SECONDS)
     return found
@@ -85,14 +85,14 @@ def accept_run(
     *,
     reserved: dict[str, str],
 ) -> Run[Any]:
-    """Accept a run, or return the one that has its key and has not come to nothing."""
+    """Enqueue a run, or return the run with its key unless that one ended without success."""
     call: Call[Any] = bound.call(*args, **kwargs)
     op = with_reserved_tags(call.op, reserved)
     while True:
         run = _accept_call(duly, op)
         if run.new or op.key is None or not _has_ended_without_success(run):
             return run
-        # Of those who do this at once one has the key forgotten, and the others find what it made.
+        # If several callers do this at once, one resets the key and the others find its new run.
         duly.store.apply([ResetKey(op.task, op.key.text, resolve_actor(None), run.id)])
 
 
@@ -101,7 +101,8 @@ def _accept_call(duly: Duly, op: Enqueue) -> Run[Any]:
         run: Run[Any]
         (run,) = accept(duly, [Call[Any](op)])
     except KeyConflict as conflict:
-        # Whoever names a key says that it is the same task, whatever its arguments are.
+        # With an idempotency key, the caller declares the task the same, whatever its arguments
+        # are.
         if conflict.run_id is None:
             raise
         return Run(duly, conflict.run_id, new=False)
@@ -109,7 +110,7 @@ def _accept_call(duly: Duly, op: Enqueue) -> Run[Any]:
 
 
 def find_by_key(duly: Duly, task: Task[..., Any], key: str | None) -> Run[Any] | None:
-    """Return the run of a task that has a key and has not come to nothing, if there is one."""
+    """Return the run of a task with a key. Return None if it ended without success."""
     for run_id in duly.store.find_by_key(key) if key else ():
         run: Run[Any] = Run(duly, run_id)
         if run.refresh().record.task == task.name and not _has_ended_without_success(run):
@@ -118,13 +119,13 @@ def find_by_key(duly: Duly, task: Task[..., Any], key: str | None) -> Run[Any] |
 
 
 def _has_ended_without_success(run: Run[Any]) -> bool:
-    with suppress(RunNotFound):  # It may have been pruned just now.
+    with suppress(RunNotFound):  # The run may just have been pruned.
         return run.refresh().state in FINAL - {State.SUCCEEDED}
     return False
 
 
 def with_reserved_tags(op: Enqueue, reserved: dict[str, str]) -> Enqueue:
-    """Return the op with tags that callers cannot give."""
+    """Return the op with tags that callers cannot set."""
     if not reserved:
         return op
     tags = json.loads(op.tags) if op.tags else {}

@@ -1,7 +1,8 @@
-"""Gives endpoints of one application another `BackgroundTasks`, without a change of theirs.
+"""Passes another `BackgroundTasks` to the endpoints of an application without changing them.
 
-FastAPI makes that object itself and offers no way to say of which class, so the name that it is
-made by is replaced, once for the process; what is made depends on the application that is asked.
+FastAPI creates that object itself and has no option for its class. This module therefore replaces
+the name of the class once per process. The object depends on the application that handles the
+request.
 """
 
 from collections.abc import Callable
@@ -25,13 +26,13 @@ _task_factory: ContextVar[TasksFactory] = ContextVar(
 
 
 def inject(app: FastAPI, make: TasksFactory) -> None:
-    """Let the application's endpoints, and those mounted in it, be given what `make` makes."""
+    """Pass the result of `make` to the endpoints of the application and of those mounted in it."""
     fastapi.dependencies.utils.BackgroundTasks = _make_tasks  # type: ignore[attr-defined,assignment]
     app.add_middleware(_InjectionMiddleware, make=make)
 
 
 def check_parameters(app: FastAPI) -> None:
-    """Refuse endpoints that would be given FastAPI's own tasks, which die with the process."""
+    """Refuse endpoints that would receive FastAPI's own tasks, which end with the process."""
     classes: list[object] = [middleware.cls for middleware in app.user_middleware]
     if _InjectionMiddleware in classes:
         return
@@ -45,8 +46,8 @@ def _check(dependant: Dependant, path: str) -> None:
     if name is not None and _annotations(dependant).get(name) is ManagedBackgroundTasks:
         raise BadOption(
             f"{path}: a parameter {name!r} of ManagedBackgroundTasks needs "
-            f"Depends(task_manager.get_tasks), or an application that was given "
-            f"auto_install=True: FastAPI would give it tasks that end with this process"
+            "Depends(task_manager.get_tasks), or auto_install=True for the application: otherwise "
+            "FastAPI passes tasks that end with this process"
         )
     for inner in dependant.dependencies:
         _check(inner, path)
@@ -55,7 +56,7 @@ def _check(dependant: Dependant, path: str) -> None:
 def _annotations(dependant: Dependant) -> dict[str, object]:
     try:
         return get_type_hints(dependant.call)
-    except (NameError, TypeError):  # Names of a function's own, or an object that is called.
+    except (NameError, TypeError):  # Names local to a function, or a callable object.
         return {}
 
 
@@ -64,7 +65,7 @@ def _make_tasks() -> BackgroundTasks:
 
 
 class _InjectionMiddleware:
-    """Says within a request what is made."""
+    """Sets the factory during each request."""
 
     def __init__(self, app: ASGIApp, make: TasksFactory) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Observers: told of the lines of tasks and of the turns of their lives."""
+"""Observers that receive the log lines and lifecycle events of tasks."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ _STATUS_LEVELS = {TaskStatus.FAILED: "error", TaskStatus.INTERRUPTED: "warning"}
 
 @dataclass
 class LogEvent:
-    """A line that a task wrote by `task_log`."""
+    """A line that a task wrote with `task_log`."""
 
     task_id: str
     func_name: str
@@ -32,7 +32,7 @@ class LogEvent:
 
 @dataclass
 class LifecycleEvent:
-    """A task has begun, or has come to an end that is recorded."""
+    """A task has started, or its end has been recorded."""
 
     task_id: str
     func_name: str
@@ -47,7 +47,7 @@ class LifecycleEvent:
 
 
 class TaskObserver:
-    """To be derived from; what an observer raises is shown and harms neither task nor others."""
+    """The base class of observers. An exception in one is logged and affects nothing else."""
 
     def __init__(self, min_level: str = "info") -> None:
         if min_level not in _LEVELS:
@@ -61,20 +61,20 @@ class TaskObserver:
         return self._should_log(_STATUS_LEVELS.get(event.status, "info"))
 
     async def on_log(self, event: LogEvent) -> None:
-        """Hear of a line."""
+        """Receive a log line."""
 
     async def on_lifecycle(self, event: LifecycleEvent) -> None:
-        """Hear of a beginning or an end."""
+        """Receive the start or end of a task."""
 
     async def startup(self) -> None:
-        """Get ready, before the first task begins."""
+        """Prepare the observer before the first task starts."""
 
     async def close(self) -> None:
-        """Let go of what is held, after the last event."""
+        """Release resources after the last event."""
 
 
 class LoggerChain(TaskObserver):
-    """Passes everything on to several observers, one after the other."""
+    """Passes each event on to several observers, one after another."""
 
     def __init__(self, loggers: Sequence[TaskObserver]) -> None:
         super().__init__("debug")
@@ -127,7 +127,7 @@ class InMemoryLogger(TaskObserver):
         self.lifecycle_events.append(event)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all events."""
         self.log_events.clear()
         self.lifecycle_events.clear()
 
@@ -136,7 +136,7 @@ class _LineLogger(TaskObserver):
     """Writes a line for each event."""
 
     _dates_lines = False
-    """Whether lines of tasks have their time; those of beginnings and ends always do."""
+    """Whether lines of tasks have a timestamp. Lifecycle lines always have one."""
 
     def __init__(self, *, log_lifecycle: bool, min_level: str) -> None:
         super().__init__(min_level)
@@ -172,7 +172,7 @@ class StdoutLogger(_LineLogger):
 
 
 class FileLogger(_LineLogger):
-    """Writes to a file that it rotates itself, or that something else rotates ("watched")."""
+    """Writes to a file that it rotates itself, or that another program rotates ("watched")."""
 
     def __init__(
         self,
@@ -189,9 +189,9 @@ class FileLogger(_LineLogger):
             raise BadOption(f'mode must be "rotate" or "watched", not {mode!r}')
         for what, value in (("max_bytes", max_bytes), ("backup_count", backup_count)):
             if type(value) is not int or value < 0:
-                raise BadOption(f"{what} must be a whole number from 0 on, not {value!r:.80}")
-        Path(path).open("a").close()  # There from the beginning, for who follows it.
-        # They open the file with the first line, and so in the process that writes it.
+                raise BadOption(f"{what} must be a whole number of at least 0, not {value!r:.80}")
+        Path(path).open("a").close()  # Create the file now, for programs that follow it.
+        # The handlers open the file at the first line, and so in the process that writes it.
         self._handler: logging.Handler = (
             WatchedFileHandler(path, encoding="utf-8", delay=True)
             if mode == "watched"
@@ -208,7 +208,7 @@ class FileLogger(_LineLogger):
 
 
 def _one_line(text: str) -> str:
-    """Return a text that cannot pass itself off as further lines, or move a cursor."""
+    """Return a text that cannot imitate further lines or move the cursor."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text

@@ -1,4 +1,4 @@
-"""The manager: tasks, schedules and queues in the shape of fastapi-taskflow, kept by duly."""
+"""The manager: tasks, schedules and queues with the API of fastapi-taskflow, kept by duly."""
 
 import asyncio
 import sys
@@ -49,7 +49,7 @@ _DAY = 86_400.0
 
 
 class TaskManager:
-    """Holds tasks and runs them inside the application that it is given to."""
+    """Holds tasks and runs them inside its application."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class TaskManager:
         registry_heartbeat: int = 30,
         duly: Duly | None = None,
     ) -> None:
-        """Check the options; docs/how-to/taskflow.md says what became of each."""
-        # What these are for the store does by itself, sooner than they could say.
+        """Check the options; docs/how-to/taskflow.md explains each."""
+        # The store does the work of these options by itself, and sooner.
         _check_seconds(
             snapshot_interval=snapshot_interval,
             merged_list_ttl=merged_list_ttl,
@@ -95,7 +95,7 @@ class TaskManager:
         self.threads = StoreThreads()
         url = address(snapshot_db, snapshot_backend)
         if duly is not None and url is not None:
-            raise BadOption("a TaskManager has either a duly= of its own or a snapshot_…, not both")
+            raise BadOption("pass a TaskManager either duly= or a snapshot_… option, not both")
         if duly is not None and not isinstance(duly, Duly):
             raise BadOption(f"duly must be a Duly, not {duly!r:.80}")
         self.duly = duly or Duly(url)
@@ -107,7 +107,7 @@ class TaskManager:
             max_concurrent_tasks, max_sync_threads, max_process_workers, process_shutdown_timeout
         )
         self.keep_history(retention_days)
-        WorkerSettings(**self._worker)  # Refuses now what could not work later.
+        WorkerSettings(**self._worker)  # Rejects invalid settings now instead of at startup.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
         logger, threads = self.logger, self.threads
@@ -138,7 +138,7 @@ class TaskManager:
         priority: int | None = None,
         queue: str | None = None,
     ) -> Callable[[F], F]:
-        """Make a function a task; it is returned as it is."""
+        """Make a function a task, and return the function unchanged."""
         policy = TaskPolicy(
             name, executor, retries, delay, backoff, queue, priority, persist, requeue_on_interrupt
         )
@@ -163,7 +163,7 @@ class TaskManager:
         executor: Executor | None = None,
         queue: str | None = None,
     ) -> Callable[[F], F]:
-        """Make a function a task that runs again and again; it is returned as it is."""
+        """Make a function a task that runs repeatedly, and return the function unchanged."""
         policy = TaskPolicy(name, executor, retries, delay, backoff, queue)
         trigger = self._periodic.trigger(every=every, cron=cron, timezone=timezone)
 
@@ -183,7 +183,7 @@ class TaskManager:
         kwargs: dict[str, Any],
         wish: AddTaskOptions,
     ) -> str:
-        """Accept a call of a task and return its id; it is durable then."""
+        """Enqueue a call of a task, durably, and return its id."""
         worker = self._running_worker()
         task, is_eager = self._registrar.get(function)
         queue = self._queues.resolve(wish.queue or task.definition.queue)
@@ -204,11 +204,11 @@ class TaskManager:
         return accept_run(self.duly, bound, args, kwargs, reserved=reserved).id
 
     def is_task(self, function: Callable[..., Any]) -> bool:
-        """Say whether a function is a task of this manager."""
+        """Return whether a function is a task of this manager."""
         return self._registrar.has(function)
 
     def get_tasks(self, background_tasks: BackgroundTasks) -> ManagedBackgroundTasks:
-        """Give an endpoint what it adds tasks with: `Depends(task_manager.get_tasks)`."""
+        """Return the object to add tasks with in an endpoint: `Depends(task_manager.get_tasks)`."""
         return ManagedBackgroundTasks(self, background_tasks)
 
     @property
@@ -228,9 +228,9 @@ class TaskManager:
         queue: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - those of the task
     ) -> None:
-        """Let a task run once at that time, in place of what waits under the same `run_key`.
+        """Run a task once at that time. It replaces a task that waits under `run_key`.
 
-        A time without a zone is UTC; one that has passed is now.
+        A time without a zone is UTC. A time in the past means now.
         """
         if self._serving is None and is_in_a_request():
             raise ManagerNotStarted
@@ -243,21 +243,21 @@ class TaskManager:
         )
 
     async def cancel_scheduled(self, run_key: str) -> bool:
-        """Let what waits under a key not run; say whether there was anything."""
+        """Cancel the task that waits under a key. Return whether there was one."""
         return await self.threads.run(self._once.cancel, run_key)
 
     async def list_scheduled(self, before: datetime | None = None) -> list[ScheduledOnce]:
-        """Return what waits for its time, by when it comes; within a year, if not said."""
+        """Return tasks that wait for their time, in order; by default those of the next year."""
         return await self.threads.run(self._once.due, before)
 
     def enqueue_priority(self, *_args: Any, **_options: Any) -> Never:  # noqa: ANN401
-        """Refused: a task with a priority is added like any other."""
-        raise BadOption("a task with a priority is added by add_task(func, …, priority=…)")
+        """Raise BadOption: a task with a priority is added like any other."""
+        raise BadOption("add a task with a priority with add_task(func, …, priority=…)")
 
-    # -- looking --
+    # -- reading --
 
     def queue_stats(self) -> list[dict[str, Any]]:
-        """Return how the named queues stand; finished ones are counted among the newest."""
+        """Return statistics of the named queues. Only the newest finished runs are counted."""
         store = self.duly.store
         finished: dict[str, int] = {}
         for row in store.summarise():
@@ -267,7 +267,7 @@ class TaskManager:
     def update_queue_config(
         self, name: str, concurrency: int | None, max_size: int | None
     ) -> dict[str, Any]:
-        """Change the limits of a queue, of this process and until it ends."""
+        """Change the limits of a queue, in this process and until it ends."""
         self._queues.change(name, concurrency=concurrency, max_size=max_size)
         if self._serving is not None and self._serving.worker is not None:
             self._serving.worker.limit_queue(name, concurrency)
@@ -277,10 +277,10 @@ class TaskManager:
         """Return the newest tasks of all processes."""
         return await self.threads.run(self.store.list)
 
-    # -- living --
+    # -- lifespan --
 
     def init_app(self, app: FastAPI) -> None:
-        """Start with an application and stop with it, whatever lifespan it has of its own."""
+        """Start and stop with an application, in addition to its own lifespan."""
         if app in self._served:
             return
         self._served.add(app)
@@ -288,7 +288,7 @@ class TaskManager:
         app.router.lifespan_context = lambda api: self._lifespan(inner, api)
 
     def install(self, app: FastAPI) -> None:
-        """Give endpoints that ask for `BackgroundTasks` a ManagedBackgroundTasks instead."""
+        """Pass ManagedBackgroundTasks to endpoints that ask for `BackgroundTasks`."""
         self.init_app(app)
         inject(app, lambda: ManagedBackgroundTasks(self))
 
@@ -308,10 +308,10 @@ class TaskManager:
                 await self.shutdown()
 
     async def startup(self) -> None:
-        """Begin to run tasks on this event loop, until `shutdown` was called as often as this."""
+        """Start to run tasks on this event loop. Each call needs a matching `shutdown`."""
         loop = asyncio.get_running_loop()
         if self._starts and self._starts[0] is not loop:
-            raise BadOption("this TaskManager has started already, on another event loop")
+            raise BadOption("this TaskManager has already started, on another event loop")
         self._starts.append(loop)
         if self._stack is not None:
             return
@@ -332,19 +332,19 @@ class TaskManager:
             raise
 
     async def shutdown(self) -> None:
-        """Claim nothing more, give what runs the grace, and leave the rest to the next start."""
+        """Stop claiming, wait for the grace period, and leave the rest to the next start."""
         if self._starts:
             self._starts.pop()
         if self._stack is not None and not self._starts:
             stack, self._stack = self._stack, None
             try:
-                # Told of it if we are cancelled: the server is made to exit, and there is no grace.
+                # If the server is forced to exit, this is a cancellation, and there is no grace.
                 await stack.__aexit__(*sys.exc_info())
             finally:
-                self._serving = None  # Only now: what runs until the end may still add tasks.
+                self._serving = None  # Only now: tasks that are still running may add tasks.
 
     def keep_history(self, days: float | None) -> None:
-        """Forget what ended so many days ago; None keeps all of it (for ten years)."""
+        """Delete tasks this many days after they end. None keeps them for ten years."""
         if self._serving is not None:
             raise BadOption("retention_days cannot change while the TaskManager is running")
         if days is not None and not (isinstance(days, int | float) and days > 0):
@@ -354,7 +354,7 @@ class TaskManager:
 
     def _running_worker(self) -> "EmbeddedWorker":
         serving = self._serving
-        # It has no identity any more once it has ended, a moment before all is shut down.
+        # A worker that has ended has no id, a moment before everything is shut down.
         if serving is None or serving.worker is None or serving.worker.worker_id is None:
             raise ManagerNotStarted
         return serving.worker
@@ -366,7 +366,7 @@ def _observers(
     *,
     log_lifecycle: bool,
 ) -> LoggerChain | None:
-    """Return whoever is told what becomes of tasks, or None."""
+    """Return the chain of observers, or None."""
     observers = list(loggers or [])
     name, size, count, mode = file
     if name is not None:
@@ -385,7 +385,7 @@ def _worker_settings(
     max_process_workers: int | None,
     process_shutdown_timeout: float,
 ) -> dict[str, Any]:
-    """Return limits as the settings of a worker, or say by their own names what is wrong."""
+    """Return the settings of a worker. An error names the options of the manager."""
     limits = {
         "async_limit": ("max_concurrent_tasks", max_concurrent_tasks),
         "concurrency": ("max_sync_threads", max_sync_threads),

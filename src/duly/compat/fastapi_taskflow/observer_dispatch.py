@@ -1,7 +1,7 @@
-"""Brings events to observers, in order, on the application's event loop.
+"""Delivers events to observers, in order, on the application's event loop.
 
-Tasks speak on threads and on the loop, and ends are recorded on the engine's threads; one task of
-the loop hears all of it, so that observers need not be fast nor fit for threads.
+Tasks log on threads and on the loop, and ends are recorded on the engine's threads. One asyncio
+task delivers all events, so observers need to be neither fast nor thread-safe.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _MOST_WAITING = 10_000
 
 
 class ObserverDispatcher:
-    """Between the start and the end of a manager; events from outside of that are not heard."""
+    """Delivers events between the start and stop of a manager, and ignores others."""
 
     def __init__(self, duly: Duly, observer: TaskObserver, threads: StoreThreads) -> None:
         self._duly = duly
@@ -49,14 +49,14 @@ class ObserverDispatcher:
         duly.bus.subscribe(self._on_event)
 
     async def start(self) -> None:
-        """Hear from now on."""
+        """Start to deliver events."""
         await self._observer.startup()
         self._loop = asyncio.get_running_loop()
         self._waiting = asyncio.Queue(_MOST_WAITING)
         self._dispatch_task = asyncio.create_task(self._dispatch(), name="duly-taskflow-observers")
 
     async def stop(self) -> None:
-        """Tell what has been heard, for a while, and let the observers close."""
+        """Deliver the remaining events for a limited time, then close the observers."""
         self._loop = None
         telling, self._dispatch_task = self._dispatch_task, None
         try:
@@ -66,7 +66,7 @@ class ObserverDispatcher:
             await self._observer.close()
 
     async def _finish(self, telling: asyncio.Task[None]) -> None:
-        # The end of its loop may have ended it before us, and then nobody takes from the queue.
+        # If the loop is ending, the asyncio task may have ended, and would leave the queue full.
         ending = asyncio.create_task(self._waiting.put(None))
         try:
             await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
@@ -74,17 +74,17 @@ class ObserverDispatcher:
             ending.cancel()
             is_late = not telling.done() and telling.cancel()
             if is_late:
-                # They are not to be closed while one of them is still told something.
+                # An observer must not be closed while it is still receiving an event.
                 await asyncio.wait([telling], timeout=OBSERVERS_SECONDS)
         if is_late:
             logging.getLogger("duly.taskflow").warning(
-                "observers have not returned within %s s: %s events were not told",
+                "observers have not returned within %s s: %s events were dropped",
                 OBSERVERS_SECONDS,
                 self._waiting.qsize(),
             )
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, so wrapped that its beginning and its lines are heard of."""
+        """Return the function wrapped so that its start and its log lines are delivered."""
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -138,12 +138,12 @@ class ObserverDispatcher:
     def _enqueue_event(self, event: LogEvent | LifecycleEvent) -> None:
         loop = self._loop
         if loop is not None:
-            # Closed without a word, as by a forced exit: nobody is left to hear it.
+            # The loop was closed, as by a forced exit. No observer is left.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: LogEvent | LifecycleEvent) -> None:
-        # Observers that cannot keep up miss lines; the run's own record has them all.
+        # Observers that cannot keep up miss lines. The run's own log has all of them.
         if not self._waiting.full():
             self._waiting.put_nowait(event)
 

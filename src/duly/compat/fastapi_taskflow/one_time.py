@@ -1,4 +1,4 @@
-"""Tasks that run once, at a time that was found out while the program ran."""
+"""Tasks that run once, at a time chosen while the program runs."""
 
 import json
 from collections.abc import Iterator
@@ -38,17 +38,17 @@ class ScheduledOnce:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     encrypted_payload: bytes | None = field(default=None, repr=False)
-    """The token that the arguments are stored as, under `encrypt_args_key`."""
+    """The token of the stored arguments, if `encrypt_args_key` is set."""
     queue: str = "default"
     priority: int | None = None
     idempotency_key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     created_at: datetime = field(default_factory=now)
     task_id: str = ""
-    """It has one already, unlike in fastapi-taskflow: it is a run that waits."""
+    """The id of the waiting run. In fastapi-taskflow a waiting task has no id yet."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data, without its arguments."""
+        """Return the task as JSON data, without its arguments."""
         return {
             "run_key": self.run_key,
             "func_name": self.func_name,
@@ -61,7 +61,7 @@ class ScheduledOnce:
 
 
 class OneTimeTasks:
-    """The one-time tasks of a manager, by run key; of several with one key the newest counts."""
+    """The one-time tasks of a manager by run key. Of several with one key, the newest is valid."""
 
     def __init__(self, duly: Duly) -> None:
         self._duly = duly
@@ -76,7 +76,7 @@ class OneTimeTasks:
         run_at: datetime,
         run_key: str,
     ) -> None:
-        """Let a task run at that time, in place of what waits under the same key."""
+        """Run a task at that time. It replaces a task that waits under the same run key."""
         check_key(run_key, "run_key", TAG_CHARACTERS)
         if not isinstance(run_at, datetime):
             raise BadOption(f"run_at must be a datetime, not {run_at!r:.80}")
@@ -84,17 +84,17 @@ class OneTimeTasks:
         key = wish.idempotency_key
         for run in before:
             if key is not None and run.key == key:
-                # Otherwise the key would lead to the very run that is to be replaced.
+                # Otherwise the idempotency key would return the run that must be replaced.
                 self._duly.store.apply([ResetKey(task.name, key, resolve_actor(None), run.id)])
         bound = task.using(
             at=_zoned(run_at), key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue
         )
         new = accept_run(self._duly, bound, args, kwargs, reserved=self.tags_of(run_key))
-        # Should this process die here, those before still find that they have been replaced.
-        self._cancel([run for run in before if run.id != new.id], "scheduled anew")
+        # If this process dies here, earlier runs still detect that they were replaced.
+        self._cancel([run for run in before if run.id != new.id], "scheduled again")
 
     def tags_of(self, run_key: str) -> dict[str, str]:
-        """Return the tags by which a run is known as the one that waits under a key."""
+        """Return the tags of a run that waits under a key."""
         return {RUN_KEY_TAG: check_key(run_key, "run_key", TAG_CHARACTERS), _ONCE_TAG: "1"}
 
     def is_waiting(self, run_key: str) -> bool:
@@ -102,12 +102,12 @@ class OneTimeTasks:
         return any(self._waiting((RUN_KEY_TAG, run_key)))
 
     def cancel(self, run_key: str) -> bool:
-        """Let what waits under a key not run; say whether there was anything."""
+        """Cancel the task that waits under a key. Return whether there was one."""
         check_key(run_key, "run_key", TAG_CHARACTERS)
         return self._cancel(list(self._waiting((RUN_KEY_TAG, run_key))), "cancelled by its key")
 
     def due(self, before: datetime | None) -> list[ScheduledOnce]:
-        """Return what waits and is due by then, the first to come first."""
+        """Return the waiting tasks that are due by then, the earliest first."""
         until = moment(self._duly.store.now()) + _YEAR if before is None else _zoned(before)
         found = [self._shown(run) for run in self._waiting(_ONCE)]
         return sorted(
@@ -117,7 +117,7 @@ class OneTimeTasks:
     def _waiting(self, tag: tuple[str, str]) -> Iterator[RunRecord]:
         which = RunFilter(states=("queued",), tag=tag, limit=PAGE)
         while page := self._duly.store.list_runs(which):
-            # One that was claimed has begun, and waits for another try if it is queued again.
+            # A claimed run has started. If it is queued again, it waits for another attempt.
             yield from (run for run in page if run.claim_number == 0)
             which = which._replace(before=page[-1].id)
 

@@ -1,4 +1,4 @@
-"""What the routes do: look at tasks, and act on them in somebody's name."""
+"""The operations of the routes: show tasks, and act on them on behalf of a user."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -34,14 +34,14 @@ _ACTIONS = {
     _LIMIT: "update_queue",
     _FORGET: "delete_history",
 }
-"""Acts as fastapi-taskflow calls them."""
+"""Operator actions under the names of fastapi-taskflow."""
 
 
-_HIDDEN = "hidden: it is for those whom TaskAdmin(auth=…) lets in"
+_HIDDEN = "hidden: only users that TaskAdmin(auth=…) accepts can see it"
 
 
 def without_secrets(task: dict[str, Any]) -> dict[str, Any]:
-    """Return a task as JSON data without what code and data of the application may be read from."""
+    """Return a task as JSON data without fields that could reveal the application's code."""
     shown = {name: value for name, value in task.items() if name != "arguments"}
     for name in ("error", "stacktrace"):
         shown[name] = None if shown[name] is None else _HIDDEN
@@ -49,11 +49,11 @@ def without_secrets(task: dict[str, Any]) -> dict[str, Any]:
 
 
 class TaskStatusConflict(DulyError):
-    """A task is not in a status that allows what was asked for."""
+    """The status of a task does not allow the requested action."""
 
 
 class TaskOperations:
-    """The tasks of a manager, as one who answers requests needs them."""
+    """The operations on a manager's tasks that requests need."""
 
     def __init__(self, manager: TaskManager, *, shows_arguments: bool) -> None:
         self._manager = manager
@@ -61,7 +61,7 @@ class TaskOperations:
         self._tasks = manager.store
         self._shows_arguments = shows_arguments
 
-    # -- looking --
+    # -- reading --
 
     def get(self, task_id: str) -> dict[str, Any]:
         """Return one task."""
@@ -81,9 +81,10 @@ class TaskOperations:
         limit: int,
         cursor: str | None,
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return tasks, newest first and without their lines, and where the list goes on.
+        """Return a page of tasks, newest first and without log lines, and the next cursor.
 
-        Among so many as a request has time for: a page may be short, or empty, and still go on.
+        A request examines a bounded number of tasks, so a page may be short or empty and still have
+        a next page.
         """
         if status is TaskStatus.REJECTED:
             return [], None
@@ -95,7 +96,7 @@ class TaskOperations:
             )
             for task in self._tasksname_of(func_name)
         ]
-        # What of one task lies behind the end of another's page belongs to the next one.
+        # Tasks after the earliest page end belong to the next page.
         following = max((page.cursor for page in pages if page.cursor is not None), default=None)
         found = [run for page in pages for run in page if following is None or run.id >= following]
         found.sort(key=lambda run: run.id, reverse=True)
@@ -109,7 +110,7 @@ class TaskOperations:
         return shown, following
 
     def metrics(self) -> dict[str, Any]:
-        """Count tasks: those that live, and the newest of those that have ended."""
+        """Count tasks: all live ones, and the newest finished ones."""
         queues = self._duly.store.list_queues()
         counts = dict.fromkeys(STATES, 0)
         counts[TaskStatus.PENDING] = sum(queue.ready + queue.waiting for queue in queues)
@@ -128,7 +129,7 @@ class TaskOperations:
         }
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
-        """Return what operators did, newest first."""
+        """Return the audit entries, newest first."""
         return [
             {
                 "entry_id": f"{act.at}-{act.subject}",
@@ -141,12 +142,12 @@ class TaskOperations:
             for act in self._duly.store.list_audit_entries(None, limit)
         ]
 
-    # -- acting --
+    # -- actions --
 
     def cancel(self, task_id: str, actor: object) -> dict[str, Any]:
-        """Cancel a task that waits; ask one that runs to stop."""
+        """Cancel a waiting task, or ask a running one to stop."""
         run = self._duly.runs.get(task_id)
-        # Asked of one that was cancelled before, it would answer as of one that is so now.
+        # For a task that was cancelled earlier, `cancel` would answer as if it were cancelled now.
         answer = None if run.is_final else run.cancel(actor=name_of(actor))
         if answer not in {"cancelled", "requested"}:
             status = STATUSES[answer or run.state]
@@ -169,14 +170,14 @@ class TaskOperations:
             run.retry(actor=name_of(actor))
         except RunNotFinal as error:
             is_own = error.run_id == task_id
-            why = "somebody else has just retried it" if is_own else str(error)
+            why = "another user has just retried it" if is_own else str(error)
             raise TaskStatusConflict(why) from None
         except StepNotResolved as error:
             raise TaskStatusConflict(str(error)) from None
         return {"task_id": task_id, "task": self.get(task_id)}
 
     def retry_all(self, task_ids: Iterable[str], actor: object) -> dict[str, Any]:
-        """Retry those that can be, and say which."""
+        """Retry those tasks that can be retried, and return which."""
         results = []
         skipped = 0
         for task_id in task_ids:
@@ -189,7 +190,7 @@ class TaskOperations:
         return {"dispatched": len(results), "skipped": skipped, "results": results}
 
     def retry_failed(self, since: str, func_name: str | None, actor: object) -> dict[str, Any]:
-        """Retry all that failed or were interrupted and were added since then."""
+        """Retry all failed or interrupted tasks that were added since then."""
         after = self._after(since)
         task_ids = (
             task_id
@@ -201,14 +202,14 @@ class TaskOperations:
     def limit_queue(
         self, name: str, concurrency: int | None, max_size: int | None, actor: object
     ) -> dict[str, Any]:
-        """Change the limits of a queue in this process; KeyError if there is no such queue."""
+        """Change the limits of a queue in this process. Raise KeyError for an unknown queue."""
         changed = self._manager.update_queue_config(name, concurrency, max_size)
         limits = f"concurrency={concurrency}, max_size={max_size}"
         self._duly.store.apply([RecordAuditEntry(name_of(actor), _LIMIT, f"queue {name}", limits)])
         return changed
 
     def delete_history(self, value: int, unit: str, actor: object) -> dict[str, int]:
-        """Forget tasks that ended so long ago, and say how many."""
+        """Delete tasks that ended longer ago than this, and return how many."""
         if unit not in _SECONDS:
             raise BadOption(f"unit must be one of {', '.join(_SECONDS)}, not {unit!r:.80}")
         op = Prune(value * _SECONDS[unit] * MICROSECONDS, TICK_BATCH)
@@ -226,7 +227,7 @@ class TaskOperations:
                 return
 
     def _tasksname_of(self, func_name: str | None) -> list[str | None]:
-        """Return the tasks whose functions have a name; None is any task."""
+        """Return the tasks whose functions have a name. None stands for any task."""
         if func_name is None:
             return [None]
         known = self._duly.registry.names()
@@ -237,15 +238,15 @@ class TaskOperations:
             return None
         match = _WINDOW.fullmatch(since)
         if match is None:
-            raise BadOption(f"since must read <N>h, <N>d or all, not {since!r:.80}")
+            raise BadOption(f"since must have the form <N>h, <N>d or all, not {since!r:.80}")
         amount = int(match[1])
         ago = timedelta(hours=amount) if match[2] == "h" else timedelta(days=amount)
         try:
             return moment(self._duly.store.now()) - ago
         except OverflowError:
-            return None  # Before any date there is: all.
+            return None  # Earlier than any date, so there is no limit.
 
 
 def name_of(actor: object) -> str:
-    """Return who acts; a dependency of the user's own may have returned anything."""
+    """Return the name of the actor. A user's dependency may have returned any object."""
     return actor[:NAME_BYTES] if isinstance(actor, str) and actor else "anonymous"

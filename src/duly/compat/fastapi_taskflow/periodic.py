@@ -1,4 +1,4 @@
-"""Tasks that run again and again."""
+"""Tasks that run repeatedly."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ _CRON_SECONDS = 60.0
 class _StartupTask(NamedTuple):
     task: Task[..., Any]
     apart: float
-    """Seconds within which several processes that start are one start."""
+    """The seconds within which the starts of several processes count as one."""
 
 
 class PeriodicTasks:
@@ -27,25 +27,25 @@ class PeriodicTasks:
         self._duly = duly
         self._on_startup: list[_StartupTask] = []
         self._triggers: dict[str, list[str]] = {}
-        """As they are stored, by task."""
+        """The stored text of the triggers, by task."""
         self.names: set[str] = set()
         """The names of tasks that have schedules."""
 
     @staticmethod
     def trigger(*, every: float | None, cron: str | None, timezone: str) -> Trigger:
-        """Return what was asked for, or say what is wrong with it."""
+        """Return the trigger for these options. Raise BadOption if they are invalid."""
         if (every is None) == (cron is None):
-            raise BadOption("say when it runs by exactly one of every= (seconds) and cron=")
+            raise BadOption("pass exactly one of every= (seconds) and cron=")
         if cron is None:
             return trigger_of(every=every)
-        # As croniter reads six fields.
+        # With six fields, the last is seconds, as in croniter.
         return trigger_of(cron=cron, tz=timezone, seconds_field="last")
 
     def add(self, task: Task[..., Any], trigger: Trigger, *, run_on_startup: bool) -> None:
-        """Let a task run by a trigger; one run per instant, also beside one that still runs."""
+        """Run a task by a trigger: one run per instant, even while an earlier one is running."""
         triggers = self._triggers.setdefault(task.name, [])
         text = trigger_text(trigger)
-        is_new = text not in triggers  # Otherwise the function's module was met twice.
+        is_new = text not in triggers  # Otherwise the function's module was imported twice.
         if is_new:
             triggers.append(text)
         place = triggers.index(text) + 1
@@ -59,7 +59,7 @@ class PeriodicTasks:
             self._on_startup.append(_StartupTask(task, seconds))
 
     def run_on_startup(self) -> None:
-        """Run what is to run at the start, once for all processes that start together."""
+        """Enqueue the startup tasks, once for all processes that start together."""
         for task, apart in self._on_startup:
             key = Key(_STARTUP_KEY, "", int(apart * MICROSECONDS), active_only=False)
             accept(self._duly, [Call[Any](task.call().op._replace(key=key))])

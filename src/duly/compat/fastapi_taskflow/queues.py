@@ -1,4 +1,4 @@
-"""Named queues: how many of each run at once, and how many may wait."""
+"""Named queues with limits on running and waiting tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,44 +13,47 @@ from duly.store.protocol import Store
 DEFAULT = "default"
 
 _MOST_COUNTED = 10_000
-"""What waits is counted no further, so that a queue is never found to hold more."""
+"""Waiting tasks are counted only up to this number, so a higher limit would never apply."""
 
 
 @dataclass
 class QueueConfig:
-    """The limits of one queue; None is no limit."""
+    """The limits of one queue. None means no limit."""
 
     concurrency: int | None = None
     """How many of its tasks run at once in each process."""
     max_size: int | None = None
-    """How many of its tasks may wait, over all processes."""
+    """How many of its tasks may wait, in all processes together."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Reject invalid limits."""
         for what in ("concurrency", "max_size"):
             value = getattr(self, what)
             if value is not None and (type(value) is not int or value < 1):
-                raise BadOption(f"{what} must be a whole number from 1 on, or None, not {value!r}")
+                raise BadOption(
+                    f"{what} must be a whole number of at least 1, or None, not {value!r}"
+                )
         if self.max_size is not None and self.max_size > _MOST_COUNTED:
             raise BadOption(
-                f"max_size must be at most {_MOST_COUNTED:,}, since no more are counted, or None"
+                f"max_size must be at most {_MOST_COUNTED:,}, because no more tasks are counted, "
+                "or None"
             )
 
 
 class QueueFullError(QueueFull, RuntimeError):
-    """As many tasks wait in a queue as may; nothing was accepted."""
+    """A queue is full; the task was not enqueued."""
 
     def __init__(self, queue: str, max_size: int) -> None:
         super().__init__(queue, max_size)
         message = (
-            f"{max_size} tasks wait in queue {queue!r}, and max_size allows no more; try again "
-            f"later, or raise max_size"
+            f"queue {queue!r} is full: {max_size} tasks wait, and max_size allows no more; try "
+            "again later, or raise max_size"
         )
         self.args = (message,)
 
 
 class QueueLimits:
-    """The queues of one manager; none named means that every name is one, without limits."""
+    """The queues of one manager. If none are named, every name is a queue without limits."""
 
     def __init__(
         self,
@@ -66,9 +69,10 @@ class QueueLimits:
         self._rejected = dict.fromkeys(self._configs, 0)
 
     def for_worker(self, live: Sequence[QueueRecord]) -> str | None:
-        """Return the queues as `app.worker` takes them.
+        """Return the queues as `app.worker` accepts them.
 
-        Those that an earlier version named, and left something in, are served like the default.
+        Queues that an earlier version named and that still contain runs are served like the
+        default.
         """
         if not self._configs:
             return None
@@ -80,17 +84,17 @@ class QueueLimits:
         )
 
     def resolve(self, name: str | None) -> str:
-        """Return the queue of that name, or "default" with a line in the log if there is none."""
+        """Return the queue of a name. For an unknown name, log that and return "default"."""
         name = name or DEFAULT
         if self._configs and name not in self._configs:
             known = ", ".join(sorted(self._configs))
-            # A warning of Python's would keep the task from being added where those are errors.
-            log_notice(f'there is no queue {name!r}, so "default" is used; there are {known}')
+            # A Python warning would prevent the task from being added where warnings are errors.
+            log_notice(f'there is no queue {name!r}, so "default" is used; the queues are {known}')
             return DEFAULT
         return name
 
     def is_full(self, name: str, store: Store) -> bool:
-        """Say whether a queue is, by what waits in it now: others may add at the same time."""
+        """Return whether a queue is full now. Other processes may add tasks at the same time."""
         config = self._configs.get(name)
         if config is None or config.max_size is None:
             return False
@@ -98,23 +102,23 @@ class QueueLimits:
         return found is not None and _pending(found) >= config.max_size
 
     def refusal(self, name: str) -> QueueFullError:
-        """Count a task that is not accepted, and return what to raise."""
+        """Count a rejected task, and return the error to raise."""
         self._rejected[name] += 1
         return QueueFullError(name, self._configs[name].max_size or 0)
 
     def change(self, name: str, *, concurrency: int | None, max_size: int | None) -> QueueConfig:
         """Set the limits of a queue, and return them."""
         if not self._configs:
-            raise BadOption("no queue has limits here; name them with queues={…} or max_size=")
+            raise BadOption("no queue has limits here; define queues with queues={…} or max_size=")
         if name not in self._configs:
             known = ", ".join(sorted(self._configs))
-            raise KeyError(f"there is no queue {name!r}; there are {known}")
+            raise KeyError(f"there is no queue {name!r}; the queues are {known}")
         changed = replace(self._configs[name], concurrency=concurrency, max_size=max_size)
         self._configs[name] = changed
         return changed
 
     def stats(self, live: Sequence[QueueRecord], finished: dict[str, int]) -> list[dict[str, Any]]:
-        """Return how each queue stands, by name."""
+        """Return the statistics of each queue, ordered by name."""
         waiting = {queue.name: queue for queue in live}
         nothing = QueueRecord("", paused=False, ready=0, waiting=0, running=0)
         return [
@@ -135,7 +139,7 @@ def _checked(queues: dict[str, QueueConfig]) -> dict[str, QueueConfig]:
     if not isinstance(queues, dict):
         raise BadOption(f"queues must be a dict of QueueConfigs by name, not {queues!r:.80}")
     for name, config in queues.items():
-        # A worker reads name:limit, and would serve another queue.
+        # A worker parses name:limit, and would serve another queue.
         if ":" in check_name("queue", name):
             raise BadOption(f"queue {name!r}: a name must not contain a colon")
         if not isinstance(config, QueueConfig):
@@ -144,5 +148,8 @@ def _checked(queues: dict[str, QueueConfig]) -> dict[str, QueueConfig]:
 
 
 def _pending(queue: QueueRecord) -> int:
-    """Return how many could run if there were room; retries and one-time tasks wait for a time."""
+    """Return how many tasks could run if there were room.
+
+    Retries and one-time tasks wait for a time.
+    """
     return queue.ready + queue.waiting if queue.paused else queue.ready

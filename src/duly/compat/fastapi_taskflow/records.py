@@ -1,4 +1,4 @@
-"""Runs in the shape of task records."""
+"""Converts runs to task records."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from duly.errors import PayloadError, RunNotFound
 from duly.limits import PAGE
 
 MANUAL_TAG = f"{RESERVED_TAGS}manual"
-"""On runs that somebody added of a task that has a schedule, too."""
+"""The tag of runs that were added directly although their task has a schedule."""
 
 _LONGEST_LIST = 1_000
 
 
 class TaskStatus(StrEnum):
-    """Where a task is. What a full queue rejects is never accepted, so nothing is REJECTED."""
+    """The status of a task. A full queue raises an error, so no task is ever REJECTED."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -45,7 +45,7 @@ STATES = {
     TaskStatus.INTERRUPTED: "interrupted",
     TaskStatus.CANCELLED: "cancelled",
 }
-"""Each status as duly calls it."""
+"""The duly state of each status."""
 STATUSES = {state: status for status, state in STATES.items()}
 
 _EXECUTORS = {"loop": "async", "thread": "thread", "process": "process"}
@@ -57,7 +57,7 @@ def now() -> datetime:
 
 
 def iso(time: datetime | None) -> str | None:
-    """Return a time as text; one without a zone is UTC."""
+    """Return a time as text. A time without a zone is UTC."""
     if time is None:
         return None
     return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).isoformat()
@@ -65,15 +65,15 @@ def iso(time: datetime | None) -> str | None:
 
 @dataclass
 class TaskRecord:
-    """One task that was added, as it stands."""
+    """One added task and its current state."""
 
     task_id: str
     func_name: str
     status: TaskStatus
     args: tuple[Any, ...] = field(default=(), repr=False)
-    """What has no name; none if they are encrypted, or their task is unknown here."""
+    """Arguments without a name. Empty if they are encrypted or their task is unknown here."""
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What has a name, also if it was given by its place."""
+    """The arguments that have a name, even if they were passed by position."""
     created_at: datetime = field(default_factory=now)
     start_time: datetime | None = None
     end_time: datetime | None = None
@@ -84,20 +84,20 @@ class TaskRecord:
     idempotency_key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     encrypted_payload: bytes | None = field(default=None, repr=False)
-    """The token that the arguments are stored as, under `encrypt_args_key`."""
+    """The token of the stored arguments, if `encrypt_args_key` is set."""
     source: str = "manual"
     priority: int | None = None
-    """None if it has none, which is the same as 0."""
+    """None if the task has no priority, which is the same as 0."""
     executor: str | None = None
     queue: str = "default"
     cause: str | None = None
-    """Why it ended so: `not_persisted`, `crashed`, `timed_out`, …"""
+    """The reason for the final state: `not_persisted`, `crashed`, `timed_out`, …"""
     arguments: str | None = None
-    """As text fit to be shown, if it was asked for."""
+    """The arguments as text without secrets, if requested."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "TaskRecord":
-        """Return the record that was shown so; what is not shown has its default."""
+        """Return the record for JSON data from `to_dict`. Missing fields have their defaults."""
         names = {each.name for each in fields(cls)}
         shown = {name: value for name, value in data.items() if name in names}
         for name in ("created_at", "start_time", "end_time"):
@@ -113,7 +113,7 @@ class TaskRecord:
         return (self.end_time - self.start_time).total_seconds()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the record as JSON data."""
         shown = {
             "task_id": self.task_id,
             "func_name": self.func_name,
@@ -137,7 +137,7 @@ class TaskRecord:
 
 
 class TaskStore:
-    """Task records by id, and the newest of them."""
+    """Task records by id, and the newest ones."""
 
     def __init__(self, duly: Duly, periodic: set[str]) -> None:
         self._duly = duly
@@ -145,7 +145,7 @@ class TaskStore:
         """The names of tasks that have schedules."""
 
     def get(self, task_id: str, *, arguments: bool = False) -> TaskRecord | None:
-        """Return one with its lines; None if there is none."""
+        """Return a task record with its log lines, or None if it does not exist."""
         try:
             run = self._duly.runs.get(task_id)
         except RunNotFound:
@@ -154,7 +154,7 @@ class TaskStore:
         return self._with_arguments(found, run.record)
 
     def list(self, limit: int = _LONGEST_LIST) -> "list[TaskRecord]":
-        """Return the newest, without their lines."""
+        """Return the newest records, without their log lines."""
         return [self._with_arguments(self.record(run), run) for run in self._newest(limit)]
 
     def _newest(self, limit: int) -> Iterator[RunRecord]:
@@ -203,12 +203,12 @@ class TaskStore:
     def _shown(self, run: RunRecord) -> str:
         definition = self._duly.registry.find(run.task)
         if definition is None:
-            return "(unknown here: its task is not registered, nor what of it is secret)"
+            return "(unknown here: its task is not registered, so its secret arguments are unknown)"
         return display(definition.codec.redacted(run.arguments))
 
 
 def arguments_of(duly: Duly, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a run; none where nobody can read them."""
+    """Return the arguments of a run. They are empty if they cannot be decoded here."""
     definition = duly.registry.find(run.task)
     if definition is None:
         return (), {}

@@ -1,6 +1,6 @@
-"""The routes: tasks as JSON, and what an operator may do with them.
+"""The routes: tasks as JSON, and operator actions.
 
-Endpoints are plain functions, so FastAPI runs them on threads: they wait for the store.
+Endpoints are plain functions, so FastAPI runs them on threads, where they may wait for the store.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from duly.limits import PAGE, PAGE_DEFAULT
 _LONGEST = 1_000
 _MOST_UNITS = 100_000
 NEXT = "X-Next-Cursor"
-"""The header of a page of tasks that another one follows on."""
+"""The response header with the cursor of the next page."""
 
 
 class BulkRetry(BaseModel):
-    """Which tasks to retry."""
+    """The tasks to retry."""
 
     task_ids: Annotated[list[str], Field(max_length=_LONGEST)]
 
 
 class QueueLimitsBody(BaseModel):
-    """The limits that a queue is to have; null is none."""
+    """The new limits of a queue. null means no limit."""
 
     concurrency: PositiveInt | None = None
     max_size: PositiveInt | None = None
@@ -48,7 +48,7 @@ def task_router(
     is_open: bool,
     shows_arguments: bool,
 ) -> APIRouter:
-    """Return the routes of a manager; where they are open to everybody, they show no secrets."""
+    """Return the routes of a manager. If they are open to every client, they show no secrets."""
     desk = TaskOperations(manager, shows_arguments=shows_arguments)
     router = APIRouter(
         prefix=prefix, route_class=ErrorResponseRoute, tags=["tasks"], dependencies=[Depends(who)]
@@ -80,12 +80,12 @@ def _add_read_routes(
         tag: Annotated[str | None, Query(description="name=value")] = None,
         since: Annotated[str, Query(description="<N>h, <N>d or all")] = "all",
         limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE_DEFAULT,
-        cursor: Annotated[str | None, Query(description=f"as {NEXT} of the page before")] = None,
+        cursor: Annotated[str | None, Query(description=f"{NEXT} of the previous page")] = None,
     ) -> list[dict[str, Any]]:
         """Return a page of tasks.
 
-        One that looks for few among many may be short, or empty: there is more while its answer
-        names a cursor.
+        With a filter that matches few of many tasks, a page may be short or empty. There are more
+        tasks while the response has a cursor.
         """
         try:
             page, following = desk.page(
@@ -105,16 +105,18 @@ def _add_read_routes(
     def list_queues() -> list[dict[str, Any]]:
         return manager.queue_stats()
 
-    @router.get("/audit", summary="Show what operators did, newest first")
+    @router.get("/audit", summary="Show operator actions, newest first")
     def get_audit(
         secrets: SeesSecrets,
         limit: Annotated[int, Query(ge=1, le=_LONGEST)] = PAGE_DEFAULT,
     ) -> list[dict[str, Any]]:
         if not secrets:
-            raise HTTPException(403, "the audit is for those whom TaskAdmin(auth=…) lets in")
+            raise HTTPException(
+                403, "only users that TaskAdmin(auth=…) accepts can see the audit log"
+            )
         return desk.audit(limit)
 
-    # Behind the others, which its pattern would match, too.
+    # After the other routes, which its pattern would match too.
     @router.get("/{task_id}", summary="Show one task, with its log")
     def get_task(task_id: str, secrets: SeesSecrets) -> dict[str, Any]:
         return desk.get(task_id) if secrets else without_secrets(desk.get(task_id))
@@ -136,7 +138,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
     def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
         return desk.retry_all(body.task_ids, actor)
 
-    @router.post("/retry-failed", summary="Retry all that failed within a time")
+    @router.post("/retry-failed", summary="Retry all tasks that failed within a period")
     def retry_failed(
         actor: Actor,
         since: Annotated[str, Query(description="<N>h, <N>d or all")] = "6h",
@@ -147,7 +149,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
-    @router.delete("/history", summary="Forget tasks that ended before a time")
+    @router.delete("/history", summary="Delete tasks that ended before a time")
     def delete_history(
         actor: Actor,
         value: Annotated[int, Query(gt=0, le=_MOST_UNITS)],
@@ -158,7 +160,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
-    @router.post("/{task_id}/cancel", summary="Cancel a task that waits or runs")
+    @router.post("/{task_id}/cancel", summary="Cancel a waiting or running task")
     def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:
         return _as_response(lambda: desk.cancel(task_id, actor))
 

@@ -1,4 +1,4 @@
-"""Threads of a manager's own, which wait for the store in place of the event loop."""
+"""Threads of a manager that wait for the store, so that the event loop need not."""
 
 import asyncio
 import contextvars
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 
 class StoreThreads:
-    """There from the start to the end of a manager: bodies may keep those of the loop busy."""
+    """Threads that exist until the manager stops. Tasks may keep the loop's own threads busy."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self) -> None:
-        """Have threads, in this process."""
+        """Create the threads in this process."""
         self._pool = ThreadPoolExecutor(ADDING_THREADS, thread_name_prefix="duly-adding")
 
     def stop(self) -> None:
-        """Take nothing more; what is under way goes on to its end."""
+        """Accept no more calls. Running calls continue to their end."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
 
     async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something there; before the start, and behind the end, on a thread of the loop's."""
+        """Run a call on a thread. If the manager is not running, use one of the loop's threads."""
         within = contextvars.copy_context()
         call = partial(within.run, act, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)

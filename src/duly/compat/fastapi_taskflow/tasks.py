@@ -1,4 +1,4 @@
-"""What endpoints add tasks with: in place of FastAPI's `BackgroundTasks`, and durable."""
+"""A durable replacement for FastAPI's `BackgroundTasks`, with which endpoints add tasks."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ManagedBackgroundTasks(BackgroundTasks):
-    """Adds tasks that are durable when `add_task` returns, so before the response is sent."""
+    """Adds tasks. They are durable when `add_task` returns, before the response is sent."""
 
     def __init__(
         self, task_manager: "TaskManager", background_tasks: BackgroundTasks | None = None
@@ -23,10 +23,10 @@ class ManagedBackgroundTasks(BackgroundTasks):
         super().__init__()
         self._manager = task_manager
         if background_tasks is not None:
-            # Whatever else the endpoint puts there is run by Starlette, as ever.
+            # Starlette runs other functions that the endpoint adds there, as usual.
             self.tasks = background_tasks.tasks
 
-    def add_task(  # type: ignore[override]  # says which task it is
+    def add_task(  # type: ignore[override]  # returns the task's id
         self,
         func: Callable[..., Any],
         *args: Any,  # noqa: ANN401 - those of the task
@@ -37,12 +37,12 @@ class ManagedBackgroundTasks(BackgroundTasks):
         queue: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - those of the task
     ) -> str:
-        """Accept a task and return its id; on an event loop prefer `aadd_task`: it takes a commit.
+        """Enqueue a task and return its id. It blocks for a commit: prefer `aadd_task` on a loop.
 
-        With an `idempotency_key` that a task of this function has, that one's id is returned,
-        unless it has failed. Tasks begin as soon as there is room, `eager` or not; an eager one is
-        accepted by a full queue, too. A function that is no task runs after the response, as in
-        FastAPI: in this process alone and without a record.
+        If a task of this function has the same `idempotency_key` and has not failed, its id is
+        returned. Tasks start as soon as there is room, `eager` or not; a full queue still accepts
+        an eager one. A function that is not a task runs after the response, as in FastAPI: only in
+        this process and without a record.
         """
         wish = AddTaskOptions(idempotency_key, tags, eager, priority, queue)
         if self._is_plain(func, wish):
@@ -60,16 +60,16 @@ class ManagedBackgroundTasks(BackgroundTasks):
         queue: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - those of the task
     ) -> str:
-        """As `add_task`, without blocking the event loop."""
+        """Do the same as `add_task`, without blocking the event loop."""
         wish = AddTaskOptions(idempotency_key, tags, eager, priority, queue)
         if self._is_plain(func, wish):
             return self._add_plain(func, args, kwargs)
         return await self._manager.threads.run(self._manager.add, func, args, kwargs, wish)
 
     def _is_plain(self, func: Callable[..., Any], wish: AddTaskOptions) -> bool:
-        """Return whether a function is no task, and Starlette can run it after the response.
+        """Return whether a function is not a task, so Starlette can run it after the response.
 
-        Nothing would keep a key, a tag, a priority or a queue of it.
+        Such a call cannot have a key, a tag, a priority or a queue.
         """
         is_plain = not self._manager.is_task(func) and wish._replace(eager=None) == AddTaskOptions()
         return is_plain and is_in_a_request()
@@ -79,8 +79,8 @@ class ManagedBackgroundTasks(BackgroundTasks):
     ) -> str:
         name = getattr(func, "__qualname__", type(func).__qualname__)
         log_notice(
-            f"{name} is no task of its TaskManager, so it runs in this process alone, after the "
-            f"response and without a record; decorate it with @task_manager.task() to keep it"
+            f"{name} is not a task of its TaskManager, so it runs in this process alone, after the "
+            "response and without a record; decorate it with @task_manager.task() to store it"
         )
         super().add_task(func, *args, **kwargs)
         return new_id()

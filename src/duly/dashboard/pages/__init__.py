@@ -1,10 +1,10 @@
-"""What each page shows: a function of the desk and the request, without any markup."""
+"""The content of each page: a function of the view and the request, without markup."""
 
 from typing import Any, NamedTuple
 
 
 class PageContent(NamedTuple):
-    """A template and what it is filled with."""
+    """A template and its variables."""
 
     template: str
     context: dict[str, Any]
@@ -12,10 +12,10 @@ class PageContent(NamedTuple):
 
 
 class PageRedirect(NamedTuple):
-    """Another page of ours, by its path below the dashboard."""
+    """Another page of the dashboard, by its path."""
 
     path: str
 
 
 class PageNotFound(Exception):
-    """There is no such thing; the message says what to do next."""
+    """The page does not exist. The message suggests what to do."""

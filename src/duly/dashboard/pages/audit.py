@@ -1,4 +1,4 @@
-"""Audit: who did what."""
+"""The audit page: the operator actions and who performed them."""
 
 import re
 
@@ -13,7 +13,7 @@ _ID = re.compile(r"(|bulk )([0-9a-f]{8}-[0-9a-f-]{27})")
 
 
 def audit(desk: ApplicationView, request: Request) -> PageContent:
-    """List what operators did, newest first."""
+    """List audit entries, newest first."""
     given = request.query_params.get("before", "")
     before = int(given) if given.isdecimal() and len(given) < 18 else None  # noqa: PLR2004 - bigint
     subject = request.query_params.get("subject") or None
@@ -33,6 +33,6 @@ def audit(desk: ApplicationView, request: Request) -> PageContent:
 
 
 def _page_of(subject: str) -> str | None:
-    """Return the page of what somebody acted on; None if there is none."""
+    """Return the page of an audit entry's subject, or None if it has no page."""
     found = _ID.fullmatch(subject)
     return found and f"/{_PAGES[found[1]]}/{found[2]}"

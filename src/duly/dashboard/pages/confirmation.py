@@ -1,4 +1,4 @@
-"""Asking once more before somebody changes something, with room for a reason."""
+"""Asks for confirmation and a reason before an operator action."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,32 +17,32 @@ from duly.errors import BadOption, DulyError
 
 
 class Confirmation(NamedTuple):
-    """What somebody is about to do."""
+    """An operator action that needs confirmation."""
 
     page: str
-    """Which page it belongs to."""
+    """The page that the action belongs to."""
     subject: str
     sentences: tuple[str, ...]
-    """What follows from it."""
+    """The consequences of the action."""
     fields: tuple[tuple[str, str], ...] = ()
-    """What is sent with the answer."""
+    """The hidden fields of the form."""
     heading: str = ""
     button: str = ""
-    """What the two say, if not just the verb and of what kind it is."""
+    """The texts of heading and button, if the default from verb and kind does not fit."""
     needs_reason: bool = False
 
 
 FormValues = Mapping[str, str]
-"""What else was given with the question: a step, a limit, a span of time."""
+"""Other parameters of the action: a step, a limit, or a time span."""
 
 
 def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
-    """Say what follows from an act on one thing, and ask for a reason."""
+    """Show the consequences of an action on one object, and ask for a reason."""
     given = request.query_params
     kind, verb, name = given.get("kind", ""), given.get("verb", ""), given.get("name", "")
     found = _CONFIRMATIONS.get((kind, verb))
     if found is None or "\0" in "".join(given.values()):
-        raise PageNotFound("There is nothing of that kind to do.")
+        raise PageNotFound("There is no such action.")
     asked = found(desk, name, given)
     asked = asked._replace(
         heading=asked.heading or f"{verb.capitalize()} this {kind}",
@@ -63,11 +63,13 @@ def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
 def _cancel(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     run = desk.store.get_run(name)
     if run is None or run.state in FINAL:
-        raise PageNotFound(f"Run {name} does not wait or run any more: there is nothing to cancel.")
+        raise PageNotFound(
+            f"Run {name} is not waiting or running any more: there is nothing to cancel."
+        )
     follows = (
-        "It ends as cancelled without being started."
+        "The run ends as cancelled and never starts."
         if run.state == State.QUEUED
-        else "Its body is asked to stop. What it has done so far stays done."
+        else "The task is asked to stop. Effects so far are not undone."
     )
     return Confirmation("runs", f"{run.task}, run {run.id}", (follows,))
 
@@ -78,15 +80,15 @@ def _retry(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
     if run is None or run.state not in FINAL:
         raise PageNotFound(f"Run {name} has not ended: there is nothing to retry.")
     steps = {each.name for each in desk.store.list_steps(run.id)}
-    sentences = ["It is queued again, with the same arguments."]
+    sentences = ["The run is queued again, with the same arguments."]
     if run.state == State.SUCCEEDED:
-        sentences.append("It succeeded: what it did will be done a second time.")
+        sentences.append("The run succeeded: its effects will happen a second time.")
     if step is not None:
         sentences.append(
             f"Steps before {step} keep their results; {step} and later ones run again."
         )
     elif steps:
-        sentences.append("Steps that are done keep their results.")
+        sentences.append("Completed steps keep their results.")
     fields = () if step is None else (("from_step", step),)
     return Confirmation("runs", f"{run.task}, run {run.id}", tuple(sentences), fields)
 
@@ -94,8 +96,8 @@ def _retry(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
 def _discard(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     run = desk.store.get_run(name)
     if run is None or run.state not in DEAD:
-        raise PageNotFound(f"Run {name} is no dead letter: there is nothing to discard.")
-    words = "It ends as cancelled for good, and is no dead letter any more."
+        raise PageNotFound(f"Run {name} is not a dead letter: there is nothing to discard.")
+    words = "The run ends as cancelled for good, and is no longer a dead letter."
     return Confirmation("runs", f"{run.task}, run {run.id}", (words,), needs_reason=True)
 
 
@@ -105,7 +107,7 @@ def _pause_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confir
         "queues",
         name,
         (
-            "No worker starts a run of it until somebody resumes it, and new runs wait.",
+            "Runs of this queue do not start until an operator resumes it, and new runs wait.",
             f"{count(queue.ready)} are ready now. {count(queue.running)} are running and continue.",
         ),
     )
@@ -114,7 +116,7 @@ def _pause_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confir
 def _resume_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     queue = _queue(desk, name)
     waiting = queue.ready + queue.waiting
-    words = "Workers start its runs again at once."
+    words = "Workers start runs of this queue again at once."
     return Confirmation("queues", name, (words, f"{count(waiting)} are waiting in it."))
 
 
@@ -122,10 +124,10 @@ def _limit_queue(desk: ApplicationView, name: str, given: FormValues) -> Confirm
     queue, text = _queue(desk, name), given.get("limit", "").strip()
     limit = limit_of(text)
     if limit is None:
-        allowed, button = "Any number of its runs may be running at once.", "Lift the limit"
+        allowed, button = "Any number of its runs may run at once.", "Lift the limit"
     else:
         runs = "run" if limit == 1 else "runs"
-        allowed = f"At most {limit:,} of its runs may be running at once, over all workers."
+        allowed = f"At most {limit:,} runs of this queue may run at once, over all workers."
         button = f"Limit it to {limit:,} {runs}"
     before = "no limit" if queue.limit is None else f"a limit of {queue.limit:,}"
     now = f"It has {before} now, and {count(queue.running)} of its runs are running."
@@ -135,18 +137,18 @@ def _limit_queue(desk: ApplicationView, name: str, given: FormValues) -> Confirm
 
 def _pause_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     _check_schedule(desk, name)
-    words = "It does not fire until somebody resumes it. Runs that it has made continue."
+    words = "The schedule does not fire until an operator resumes it. Its existing runs continue."
     return Confirmation("schedules", name, (words,))
 
 
 def _resume_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     _check_schedule(desk, name)
-    return Confirmation("schedules", name, ("It fires again from now on.",))
+    return Confirmation("schedules", name, ("The schedule fires again from now on.",))
 
 
 def _run_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
     found = _check_schedule(desk, name)
-    words = [f"A run of {found.task} is made at once, beside those that come due."]
+    words = [f"A run of {found.task} is enqueued at once, in addition to the due ones."]
     if found.state == "paused":
         words.append("The schedule stays paused.")
     heading = "Run this schedule now"
@@ -158,12 +160,12 @@ def _backfill_schedule(desk: ApplicationView, name: str, given: FormValues) -> C
     texts = {each: given.get(each, "") for each in ("from", "to")}
     begin, end = (instant_of(each, text) for each, text in texts.items())
     if begin >= end:
-        raise BadOption("from must lie before to: there is nothing to backfill")
+        raise BadOption("from must be before to: there is nothing to backfill")
     span = " to before ".join(f"{each:%Y-%m-%d %H:%M} UTC" for each in (begin, end))
     words = f"Each of its instants from {span} that has not run yet gets a run of {found.task} now."
     fields = tuple(texts.items())
     return Confirmation(
-        "schedules", name, (words,), fields, "Backfill this schedule", "Run what was missed"
+        "schedules", name, (words,), fields, "Backfill this schedule", "Run missed instants"
     )
 
 

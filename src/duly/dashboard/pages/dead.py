@@ -1,4 +1,4 @@
-"""Dead letters: groups of runs that failed alike."""
+"""Dead letters in groups of runs that failed in the same way."""
 
 from starlette.requests import Request
 
@@ -25,7 +25,7 @@ def dead(desk: ApplicationView, request: Request) -> PageContent:
 
 
 def with_count(shown: PageContent | PageRedirect, store: Inspector) -> PageContent | PageRedirect:
-    """Add how many dead letters wait, which the navigation of every page shows."""
+    """Add the number of dead letters, which the navigation of every page shows."""
     if isinstance(shown, PageRedirect):
         return shown
     return shown._replace(context={"dead": store.count_dead()} | shown.context)
@@ -37,7 +37,9 @@ def group(desk: ApplicationView, request: Request) -> PageContent:
     which = group_filter(request, now)
     page = desk.store.list_runs(which._replace(limit=PAGE_DEFAULT))
     if not page and which.before is None:
-        raise PageNotFound("There is no dead letter in this group any more; all were seen to.")
+        raise PageNotFound(
+            "This group has no dead letters any more; all were retried or discarded."
+        )
     found = group_of(desk, which)
     return PageContent(
         "group.html",
@@ -57,31 +59,31 @@ def group(desk: ApplicationView, request: Request) -> PageContent:
 
 
 def group_of(desk: ApplicationView, which: RunFilter) -> DeadLetterGroup | None:
-    """Return a group with its number; None if nothing is left of it."""
+    """Return a group with its count, or None if it has become empty."""
     groups = desk.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
     return next((one for one in groups if one.fingerprint == which.fingerprint), None)
 
 
 def window_of(request: Request) -> str:
-    """Return within which time the dead letters were made."""
+    """Return the time window of the dead letters."""
     window = request.query_params.get("window", "all")
     return window if window in WINDOWS else "all"
 
 
 def since_of(window: str, now: int) -> int | None:
-    """Return since when the dead letters of a window were made; None is for all."""
+    """Return the start of a window. None means no start."""
     ago = WINDOWS.get(window)
     return None if ago is None else now - ago
 
 
 def selection_of(request: Request, now: int) -> RunFilter:
-    """Return which dead letters an address is about: one group, or all of its window."""
+    """Return the dead letters that an address selects: one group, or all of its window."""
     which = group_filter(request, now)
     return which if which.task else which._replace(task=None, fingerprint=None)
 
 
 def group_filter(request: Request, now: int) -> RunFilter:
-    """Return which dead letters an address is about."""
+    """Return the group of dead letters that an address selects."""
     parameters = request.query_params
     task, fingerprint = parameters.get("task", ""), parameters.get("fingerprint", "")
     cursor = search_query.read("", 0, cursor=parameters.get("before")).which.before

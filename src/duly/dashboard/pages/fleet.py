@@ -1,4 +1,4 @@
-"""Queues, workers and tasks."""
+"""The pages of queues, workers and tasks."""
 
 import json
 from collections import Counter
@@ -22,11 +22,11 @@ _ORDERS: dict[str, Callable[[RunStats], float]] = {
     "failing most": lambda found: found.failed / found.runs if found.runs else 0,
 }
 _KEPT_IN_VIEW = _HOUR
-"""For how long workers that are gone are listed."""
+"""How long stopped workers are still listed."""
 
 
 def queues(desk: ApplicationView, _request: Request) -> PageContent:
-    """List queues, with how long runs waited in them."""
+    """List queues with the waiting times of their runs."""
     store = desk.store
     now = store.now()
     ends: dict[str, list[FinishedRunsByTask]] = {}
@@ -52,7 +52,7 @@ def queues(desk: ApplicationView, _request: Request) -> PageContent:
 
 
 def workers(desk: ApplicationView, _request: Request) -> PageContent:
-    """List workers and what they run now."""
+    """List workers and their running runs."""
     store = desk.store
     now = store.now()
     running: dict[str, list[RunRecord]] = {}
@@ -73,7 +73,7 @@ def workers(desk: ApplicationView, _request: Request) -> PageContent:
 
 
 def tasks(desk: ApplicationView, request: Request) -> PageContent:
-    """List tasks, with how long they take and how often they fail."""
+    """List tasks with their durations and failure rates."""
     order = request.query_params.get("order", "busiest")
     order = order if order in _ORDERS else "busiest"
     now = desk.store.now()

@@ -1,4 +1,4 @@
-"""Overview: how things stand, in one sentence and a few figures."""
+"""The overview page: the health in one sentence, and a few figures."""
 
 from starlette.requests import Request
 
@@ -14,11 +14,11 @@ from duly.store.protocol import ScheduleFilter
 _TOP = 5
 _HOUR = 3_600_000_000
 DEPLOYMENT = "deployment"
-"""The subject of the acts that mark deployments."""
+"""The subject of audit entries that mark deployments."""
 
 
 def overview(desk: ApplicationView, request: Request) -> PageContent:
-    """Show how things stand."""
+    """Show the overview."""
     store = desk.store
     now = store.now()
     window = request.query_params.get("window", "24h")

@@ -1,4 +1,4 @@
-"""Runs: a list with a filter bar, and one run with all that is known of it."""
+"""The pages of runs: a list with a filter bar, and one run with all its details."""
 
 import json
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from duly.limits import LOOK_RUNS, LOOKS, PAGE, PAGE_DEFAULT, SCAN_RUNS
 _LOG_LINES = 500
 _MEANT = 3
 _LAST_LINES = 10
-"""So many log lines tell how far a step came that was interrupted."""
+"""This many log lines show how far an interrupted step came."""
 
 
 def runs(desk: ApplicationView, request: Request) -> PageContent | PageRedirect:
@@ -71,7 +71,7 @@ def run(desk: ApplicationView, request: Request) -> PageContent:
 
 
 def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
-    """Return all that is known of a run."""
+    """Return all details of a run."""
     store = desk.store
     found = store.get_run(run_id)
     if found is None:
@@ -119,17 +119,17 @@ def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
 
 
 class HeldStepView(NamedTuple):
-    """A step that must not begin twice, and had begun when the last attempt of its run ended."""
+    """A step that must not start twice, and had started when its run's last attempt ended."""
 
     name: str
     began_at: int
     effect_key: str
     lines: list[LogLine]
-    """The last that its attempt logged."""
+    """The last log lines of its attempt."""
 
 
 def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[HeldStepView]:
-    """Return the steps that a person has to resolve before the run can go on."""
+    """Return the steps that an operator must resolve before the run can continue."""
     if run.state not in FINAL or run.state == State.SUCCEEDED:
         return []
     begun, lines = unresolved_steps(steps), _by_claim(logs)
@@ -170,7 +170,7 @@ def _call(text: str) -> str:
 def _suggested_terms(
     desk: ApplicationView, search: Search, queues: list[str]
 ) -> list[tuple[str, str]]:
-    """Return terms with names that there are, for those of a search that are not known at all."""
+    """Return terms with existing names that are similar to the unknown names in a search."""
     if search.which.task is None and search.which.queue is None:
         return []
     tasks = {definition.name for definition in desk.tasks.definitions()}
@@ -186,7 +186,7 @@ def _suggested_terms(
 
 
 def _suggestions(desk: ApplicationView, queues: list[str]) -> list[str]:
-    """Return what a filter may begin with."""
+    """Return suggestions for the start of a filter."""
     known = {definition.name for definition in desk.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),

@@ -1,4 +1,4 @@
-"""Schedules: what fires when, in words, and what became of every due instant."""
+"""The pages of schedules: triggers in words, next instants, and firings."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ _OUTCOMES = 20
 _WEEK = 7
 _IN_A_DAY = 12
 _COUNTED = 2_000
-"""How many fires of a day are counted."""
+"""The maximum for counting the instants of a day."""
 
 
 def schedules(desk: ApplicationView, request: Request) -> PageContent:
@@ -48,7 +48,7 @@ def schedule(desk: ApplicationView, request: Request) -> PageContent:
     try:
         found = desk.schedules.get(name)
     except DulyError:
-        raise PageNotFound(f"There is no schedule {name!r}; the list has all there are.") from None
+        raise PageNotFound(f"There is no schedule {name!r}; see the list of schedules.") from None
     now = desk.store.now()
     return PageContent(
         "schedule.html",
@@ -66,7 +66,7 @@ def schedule(desk: ApplicationView, request: Request) -> PageContent:
 
 
 def _outcomes(desk: ApplicationView, name: str) -> Sequence[tuple[str, str]]:
-    """Return what became of its last instants, oldest first: a state or an outcome, and words."""
+    """Return its last firings, oldest first: each as a state or an outcome, and words."""
     found = desk.store.list_firings(name, 2**62, _OUTCOMES)
     return [_outcome(row) for row in reversed(found)]
 
@@ -83,12 +83,12 @@ def _outcome(row: FiringRecord) -> tuple[str, str]:
 def _next(desk: ApplicationView, schedule: ScheduleView) -> Sequence[datetime]:
     try:
         return desk.schedules.next(schedule.name, _FIRES)
-    except BadSchedule:  # Of a time zone that this machine does not know.
+    except BadSchedule:  # This machine does not know the time zone.
         return []
 
 
 def _zone(name: str) -> ZoneInfo:
-    """Return the zone that times are shown in: UTC if this machine does not know that name."""
+    """Return the zone for displayed times. It is UTC if this machine does not know the name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError):
@@ -96,35 +96,35 @@ def _zone(name: str) -> ZoneInfo:
 
 
 class Day(NamedTuple):
-    """A day of the calendar, in the schedule's own zone."""
+    """A calendar day in the schedule's own zone."""
 
     date: datetime
     fires: list[datetime]
-    """The first of them."""
+    """The first instants of the day."""
     more: str
-    """How many there are besides, if any."""
+    """The number of further instants, empty if there are none."""
     change: str
-    """What the clocks do on that day, if they change."""
+    """The clock change on that day, if there is one."""
 
 
 def _week(desk: ApplicationView, schedule: ScheduleView, now: int) -> list[Day]:
     (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
         return week(_due(record), ZoneInfo(schedule.tz), now)
-    except (BadSchedule, KeyError, ValueError):  # Of a zone that this machine does not know.
+    except (BadSchedule, KeyError, ValueError):  # This machine does not know the zone.
         return []
 
 
 def week(due: Callable[[int], Iterator[int]], zone: ZoneInfo, now: int) -> list[Day]:
-    """Lay out the fires of the coming week, day by day as the zone has them.
+    """Return the instants of the coming week by calendar day in a zone.
 
-    `due` returns the instants after one. It is asked for each day anew, so that a day with many
-    fires takes nothing from the next one.
+    `due` returns the instants after a given one. It is called again for each day, so that a day
+    with many instants does not use up the count of the next one.
     """
     today = moment(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = []
     for number in range(_WEEK):
-        # By the calendar: a day may have 23 or 25 hours.
+        # Computed by the calendar, since a day may have 23 or 25 hours.
         begin = (today.replace(tzinfo=None) + timedelta(days=number)).replace(tzinfo=zone)
         end = (today.replace(tzinfo=None) + timedelta(days=number + 1)).replace(tzinfo=zone)
         until = microseconds_of(end)
@@ -137,7 +137,7 @@ def week(due: Callable[[int], Iterator[int]], zone: ZoneInfo, now: int) -> list[
 
 
 def _due(record: ScheduleRecord) -> Callable[[int], Iterator[int]]:
-    """Return what finds the instants after one at which a schedule will fire."""
+    """Return a function that returns the instants after a given one at which a schedule fires."""
     next_at = record.next_at
     if next_at is None or record.state == "removed":
         return lambda _after: iter(())

@@ -1,4 +1,4 @@
-// The overview's chart, drawn anew from the table below it: values, zoom, series to be left out.
+// Redraws the overview's chart from the table below it, with values, zoom and series to hide.
 "use strict";
 (() => {
   const box = document.getElementById("plot");
@@ -11,7 +11,7 @@
     found.textContent = words;
     return found;
   };
-  // From above to below, as they are stacked.
+  // In stacking order, from top to bottom.
   const series = [
     { name: "succeeded", column: 1, css: "--bar-good" },
     { name: "cancelled", column: 3, css: "--bar-other" },
@@ -48,7 +48,7 @@
     marks = deploys.map((mark) => ({ at: Number(mark.dataset.mark), label: mark.dataset.label, title: mark.textContent }));
     return true;
   };
-  // A bar's top is the sum of what lies below it.
+  // The top of a bar is the sum of its own value and those below.
   const stacked = () => {
     const bars = series.slice(0, 3);
     const tops = bars.map((top, place) => rows.map((row) => bars.slice(place)
@@ -137,13 +137,13 @@
   read();
   if (!rows.length) return;
   box.append(legend, area);
-  document.documentElement.classList.add("plotted"); // Hides what the server drew.
+  document.documentElement.classList.add("plotted"); // Hides the server's chart.
   const plot = new uPlot(options, stacked(), area);
   plot.over.append(tip);
   const fit = () => plot.setSize({ width: area.clientWidth, height: tall });
   new ResizeObserver(fit).observe(area);
 
-  // -- what people do -------------------------------------------------------------------------
+  // -- interaction -------------------------------------------------------------------------
   const draw = () => {
     const { min, max } = plot.scales.x;
     const zoomed = isZoomed(plot);

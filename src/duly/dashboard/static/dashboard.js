@@ -1,4 +1,4 @@
-// What the pages do beyond links and forms. Everything here can be absent.
+// Enhancements beyond links and forms. The pages work without all of them.
 "use strict";
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
@@ -42,7 +42,7 @@
   }
 
   // -- live -----------------------------------------------------------------------------------
-  // The page's own address, as a stream: an element that connects is made, and removed to pause.
+  // A stream from the page's own address: an added element connects, and is removed to pause.
   const anchor = $("#live");
   const state = $("#state");
   let paused = false;
@@ -73,7 +73,7 @@
   };
   const disconnect = () => {
     if (!source) return;
-    htmx.trigger(source, "htmx:beforeCleanupElement"); // Or its stream stays open until the next change.
+    htmx.trigger(source, "htmx:beforeCleanupElement"); // Otherwise its stream stays open until the next change.
     htmx.remove(source);
     source = null;
   };
@@ -86,14 +86,14 @@
   document.addEventListener("htmx:sseOpen", () => { clearTimeout(late); if (!paused) say(""); });
   document.addEventListener("htmx:sseError", () => {
     if (paused || document.hidden || closed) return;
-    // A stream ends now and then, and is opened again at once.
+    // A stream ends from time to time, and is reopened at once.
     clearTimeout(late);
     late = setTimeout(() => { if (!paused && !closed) say("Reconnecting …"); }, 1500);
     fetch(anchor.dataset.address, { method: "HEAD", headers: { Accept: "text/plain" } })
       .then((answer) => { if (answer.status === 401 || answer.status === 403) sayClosed(); })
-      .catch(() => { /* nobody there: reconnecting */ });
+      .catch(() => { /* no answer: keep reconnecting */ });
   });
-  // What people are in the middle of stays as it is.
+  // Do not change the page while the user is editing something.
   const busy = () => {
     const at = document.activeElement;
     return $("#page details.inline[open]") || (at && at.closest("#page") && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) && at.type !== "checkbox");
@@ -106,7 +106,7 @@
     held = busy() ? data : null;
     if (held || !data) event.preventDefault();
   });
-  // What came meanwhile is shown as soon as they are done.
+  // Show an update that arrived in the meantime as soon as the user has finished.
   const showHeld = () => setTimeout(() => {
     if (held === null || busy() || !window.Idiomorph) return;
     Idiomorph.morph($("#page"), held, { morphStyle: "innerHTML" });
@@ -117,7 +117,7 @@
   document.addEventListener("toggle", showHeld, true);
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
-    // What people opened, ticked, chose and typed stays.
+    // Keep what the user has opened, ticked, chosen and typed.
     const isTyped = (node) => node.matches("input, textarea") && node.value !== node.defaultValue;
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
       !(name === "open" && node.tagName === "DETAILS") && !(name === "hidden" && node.matches(".copy"))
@@ -127,20 +127,20 @@
       ? [...field.options].some((option) => option.selected && !option.defaultSelected && option.index > 0)
       : field.value !== field.defaultValue);
     Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => {
-      if (old.id === "plot") return false; // Drawn here, from the table below it.
-      // What people have typed or chosen and not yet sent stays theirs.
+      if (old.id === "plot") return false; // The script draws it from the table below.
+      // Keep values that the user has entered but not yet sent.
       if (old instanceof Element && old.matches("input:not([type=checkbox]), textarea, select") && changed(old)) return false;
-      // The parser makes no box ticked; the ones that people ticked stay so.
+      // A parsed page has no ticked boxes, so keep those that the user has ticked.
       if (old instanceof HTMLInputElement && old.type === "checkbox") { fresh.checked = old.checked; if (old.checked) fresh.setAttribute("checked", ""); }
       return before ? before(old, fresh) : true;
     };
   }
-  // What goes on beyond its edge fades there.
+  // Fade the edge of a box that can be scrolled further.
   const showEdges = () => all(".scroll").forEach((box) =>
     box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2));
   document.addEventListener("scroll", showEdges, true);
   window.addEventListener("resize", showEdges);
-  // The navigation is no part of what is sent; what it counts is sent with the page.
+  // Updates do not contain the navigation. Its count is sent with the page.
   const countDead = () => {
     const now = $("#dead-now");
     const shown = $("#dead-count");

@@ -1,4 +1,4 @@
-// A link to sign in has the token after its #, which browsers send to no server.
+// A sign-in link has the token after its #, which browsers do not send to a server.
 (() => {
   const signIn = () => {
     const token = location.hash.slice(1);

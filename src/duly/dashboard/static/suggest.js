@@ -1,4 +1,4 @@
-// Completes the term of the filter at which somebody types. Without it the browser suggests the first.
+// Completes the term of the filter that is being typed. Without this script only the first is suggested.
 "use strict";
 (() => {
   const MOST = 8;
@@ -7,7 +7,7 @@
   const options = () => [...list().children];
   let at = -1;
 
-  // The term that the caret is in: from the last space before it that stands outside quotes.
+  // The term at the caret: it starts after the last space that is outside quotes.
   const term = (input) => {
     const before = input.value.slice(0, input.selectionStart);
     let begin = 0;
@@ -39,7 +39,7 @@
     const { text } = term(input);
     const known = [...document.querySelectorAll("#suggestions option")].map((option) => option.value);
     const fits = (value) => value.toLowerCase() !== text && value.toLowerCase().includes(text);
-    // What begins so comes first.
+    // Suggestions that start with the text come first.
     const found = known.filter(fits).sort((one, other) =>
       other.toLowerCase().startsWith(text) - one.toLowerCase().startsWith(text));
     if (!text || !found.length) { close(); return; }

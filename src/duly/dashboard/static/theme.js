@@ -1,4 +1,4 @@
-// Before the first paint, so that nothing flashes.
+// Runs before the first paint, so that the page does not flash.
 (() => {
   let theme = "system";
   try { theme = localStorage.getItem("duly-theme") || "system"; } catch { /* storage may be off */ }

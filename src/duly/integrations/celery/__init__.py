@@ -1,4 +1,4 @@
-"""Celery tasks that run once per payload, survive kill -9, and end as dead letters, not nowhere."""
+"""Celery tasks that run once per payload, survive kill -9 and leave dead letters when they fail."""
 
 from duly.integrations.extras import missing
 

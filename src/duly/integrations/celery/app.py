@@ -1,4 +1,4 @@
-"""The Celery application, and the guard that belongs to it."""
+"""The Celery application and its guard."""
 
 import threading
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ _guard_lock = threading.Lock()
 
 
 class TaskUnknown(DulyError):
-    """A letter's task is not among those of its application."""
+    """The application of a dead letter does not have the task of that dead letter."""
 
     def __init__(self, letter: DeadLetterRecord) -> None:
         super().__init__(
-            f"letter {letter.id} is of task {letter.task!r}, which the application "
-            f"{letter.application!r} does not have; import the module that defines it, as by "
-            f"Celery(include=[…]), or give the task that name again: @app.task(name=…)"
+            f"dead letter {letter.id} names task {letter.task!r}, which application "
+            f"{letter.application!r} does not have; import the module that defines the task, for "
+            "example with Celery(include=[…]), or give a task that name: @app.task(name=…)"
         )
 
 
 class Celery(celery.Celery):
-    """Celery whose tasks are idempotent unless they say otherwise.
+    """A Celery application whose tasks are idempotent unless they are declared otherwise.
 
-    `guard` is a Guard or the address of its ledger; without it, as `duly_guard_database` in the
-    configuration, else DULY_URL, else the broker if that is a Redis which evicts no keys. Without
-    any of these, workers do not start.
+    `guard` is a Guard or the address of its ledger. If it is not given, the guard uses the first of
+    these that is set: `duly_guard_database` in the configuration, DULY_URL, or the broker if it is
+    a Redis that does not evict keys. If none is usable, workers do not start.
     """
 
     task_cls = "duly.integrations.celery.task:IdempotentTask"
@@ -49,7 +49,7 @@ class Celery(celery.Celery):
 
 
 def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
-    """Let an application's tasks be guarded by this guard, and its letters be replayed."""
+    """Set the guard of an application's tasks, and let the application replay dead letters."""
     if isinstance(guard, str):
         guard = Guard(guard)
     if not isinstance(guard, Guard):
@@ -60,22 +60,22 @@ def use_guard(app: celery.Celery, guard: Guard | str) -> Guard:
 
 
 def attach_dead_letter_sender(guard: Guard, app: celery.Celery) -> None:
-    """Have the letters that an application's tasks leave with a guard be replayed by it."""
+    """Register the application as the sender that replays the dead letters of its tasks."""
     guard.letters.send_with(ENGINE, _DeadLetterSender(app), application=name_of(app))
 
 
 def name_of(app: celery.Celery) -> str:
-    """Return the name of an application, by which its letters are told from another's."""
+    """Return the application's name, which its dead letters are stored under."""
     name: str | None = app.main
-    # As a worker knows it that imports the program which is running here.
+    # A worker imports the program that runs here as `__main__` under its module name.
     return (main_module_name() if name == "__main__" else name) or ""
 
 
 def guard_of(app: celery.Celery) -> Guard:
-    """Return the guard of an application, by default `duly_guard_database` of its configuration.
+    """Return the guard of an application. By default it uses `duly_guard_database`.
 
-    Without that, the guard keeps its keys where DULY_URL names, else in the broker's Redis.
-    LedgerNotConfigured if the broker is none.
+    If that setting is missing, the guard keeps its keys in the store at DULY_URL, or else in the
+    broker's Redis. Raise LedgerNotConfigured if the broker is not a usable Redis.
     """
     found: Guard | None = vars(app).get(_ATTRIBUTE)
     if found is None:
@@ -87,13 +87,14 @@ def guard_of(app: celery.Celery) -> Guard:
 
 
 def _default_guard(app: celery.Celery) -> Guard:
-    # Not sqlite:///duly.db: every worker would have a file of its own, in its own folder.
+    # The default sqlite:///duly.db does not work here: each worker would have its own file in its
+    # own folder.
     return Guard() if "url" in load_settings().origins else guard_on_broker(app)
 
 
 @dataclass(frozen=True)
 class _DeadLetterSender:
-    """Sends letters again; two of one application are equal."""
+    """Sends the messages of dead letters again. Two senders of one application are equal."""
 
     app: celery.Celery
 
@@ -108,7 +109,7 @@ class _DeadLetterSender:
             raise TaskUnknown(letter)
         if not hasattr(task, "replay"):
             raise BadOption(
-                f"{letter.task} is no IdempotentTask any more, so letter {letter.id} cannot be "
-                f"replayed"
+                f"{letter.task} is not an IdempotentTask any more, so dead letter {letter.id} "
+                "cannot be retried"
             )
         task.replay(letter)

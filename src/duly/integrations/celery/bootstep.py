@@ -1,4 +1,4 @@
-"""Keeps a Celery worker from starting without a ledger that remembers keys."""
+"""Prevents a Celery worker from starting without a ledger that keeps its keys."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from duly.integrations.celery.ledger import LedgerNotConfigured
 
 
 class LedgerStep(bootsteps.StartStopStep):
-    """Finds the ledger before the worker connects, and opens it when the broker answers."""
+    """Find the ledger before the worker connects, and open it once the broker answers."""
 
     requires = ("celery.worker.consumer.connection:Connection",)
 
@@ -19,15 +19,15 @@ class LedgerStep(bootsteps.StartStopStep):
         try:
             self._guard = guard_of(consumer.app)
         except LedgerNotConfigured as error:
-            # Celery would print a traceback of any other exception.
+            # Celery would print a traceback for any other exception.
             raise SystemExit(str(error)) from error
 
     def start(self, consumer: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own
-        """Refuse a broker's Redis that evicts keys."""
+        """Open the ledger, which fails if the broker's Redis evicts keys."""
         if self._guard.on_eviction != "refuse":
             return
         try:
             self._guard.call_ledger(lambda ledger: ledger.notices)
         except OUTAGES as outage:
-            # Celery connects to its broker again after this one.
+            # Celery reconnects to its broker after a ConnectionError.
             raise ConnectionError(str(outage)) from outage

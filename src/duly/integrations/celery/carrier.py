@@ -1,4 +1,4 @@
-"""Lets a fleet of Celery workers run tasks of ours."""
+"""Lets a fleet of Celery workers run duly tasks."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,15 +16,18 @@ from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
 _names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
-"""Which tasks carry messages, by Celery's application: it keeps the first of a name, unsaid."""
+"""The carrier task names used so far, per Celery application.
+
+If two tasks have the same name, Celery silently keeps the first.
+"""
 
 
 class CeleryCarrier:
-    """Brings runs to Celery's workers, over whatever broker that has.
+    """Sends runs to Celery's workers over the broker that Celery uses.
 
-    A worker of Celery that imports the module with the tasks shows that it lives while it runs,
-    hands runs over, claims by id what it is brought, and settles it: the run, its retries, its
-    schedule and its dead letter are ours, the processes are Celery's.
+    A Celery worker that imports the module with the tasks acts as a duly worker: it renews a lease,
+    sends queued runs to the broker, claims delivered runs by id and settles them. duly manages the
+    run, its retries, its schedule and its dead letter. Celery provides the processes.
     """
 
     def __init__(
@@ -37,19 +40,19 @@ class CeleryCarrier:
         most: int | None = None,
         **settings: float,
     ) -> None:
-        """Send messages to this queue, or to the one that Celery chooses.
+        """Send messages to this queue, or to the queue that Celery chooses.
 
-        `name` is that of the task that carries them there; a second carrier on one Celery
-        application needs another one. A run that nobody has claimed is handed over again after
-        `stale` seconds, then after twice that and so on, `most` times in all. `settings` are those
-        of a worker: lease, beat, grace.
+        `name` is the name of the Celery task that carries the messages. A second carrier on one
+        Celery application needs a different name. A run that no worker has claimed is sent again
+        after `stale` seconds, then after twice that time and so on, at most `most` times.
+        `settings` are worker settings: lease, beat and grace.
         """
         self.pace = check_resend_policy(stale, most)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(
-                f"another carrier of this Celery application has the task {name!r}; give this one "
-                f"a name of its own: CeleryCarrier(…, name={name + '-2'!r})"
+                f"another carrier of this Celery application has the task {name!r}; give this "
+                f"carrier its own name: CeleryCarrier(…, name={name + '-2'!r})"
             )
         taken.add(name)
         self._name = name
@@ -59,16 +62,16 @@ class CeleryCarrier:
         self._task: Any = None
 
     def attach(self, app: Duly) -> None:
-        """Get to know the application whose tasks name this carrier."""
+        """Remember the application whose tasks use this carrier, and register the Celery task."""
         if not self._carrying.attach(app):
             return
 
         def carry(run_id: str, claim_number: int, task: str) -> None:
-            # What cannot be run now is handed over again.
+            # A run that cannot run now is sent again later.
             with suppress(*OUTAGES):
                 self._carrying.run(run_id, claim_number, task)
 
-        # A message is a hint, so it is acknowledged at once and its result is nobody's business.
+        # A message is only a hint, so it is acknowledged at once and its result is ignored.
         self._task = self._celery.task(
             carry,
             name=self._name,
@@ -84,8 +87,8 @@ class CeleryCarrier:
 
     def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Send messages over Celery's broker."""
-        # How long a body may take is the task's to say. No limit at all is none that Celery knows:
-        # it would take the application's own.
+        # The duly task has its own time limit. Celery cannot express "no limit" here: it would
+        # apply the limit of the Celery application.
         limits = {"time_limit": DELAY_SECONDS, "soft_time_limit": DELAY_SECONDS}
         with self._celery.producer_or_acquire() as producer:
             for message in messages:
@@ -98,12 +101,12 @@ class CeleryCarrier:
                 )
 
     def _on_process_start(self, **_: object) -> None:
-        if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - its only way
-            # The processes of a pool, and the one that is a worker without a pool.
+        if celery.current_app._get_current_object() is self._celery:  # noqa: SLF001 - no public way
+            # This process belongs to a pool, or it is a worker without a pool.
             self._carrying.start(concurrency=1)
 
     def _on_worker_ready(self, sender: Any, **_: object) -> None:  # noqa: ANN401 - Celery's own
-        # A prefork pool runs bodies in processes that are told apart from this one.
+        # A prefork pool runs tasks in child processes, which start their own worker.
         is_prefork = type(sender.pool).__module__ == _PREFORK
         if sender.app is self._celery and not is_prefork:
             self._carrying.start(concurrency=sender.pool.limit)

@@ -1,4 +1,4 @@
-"""Celery tasks that are coroutine functions: Celery awaits nothing, so each has its own loop."""
+"""Celery tasks that are coroutine functions. Celery awaits nothing, so each gets an event loop."""
 
 import asyncio
 import functools
@@ -13,25 +13,26 @@ from celery import exceptions
 from duly.errors import DulyError
 
 _result_list: ContextVar[list[Any] | None] = ContextVar("duly_celery_returning", default=None)
-"""Where the body that is about to begin puts its result, before its loop ends."""
+"""The list that the next coroutine task appends its result to before its loop closes."""
 
 
 class LoopIsRunning(DulyError, RuntimeError):
-    """A coroutine task was to be run on the spot by a thread whose event loop would stand still."""
+    """A coroutine task was called in a thread whose event loop it would block."""
 
     def __init__(self, task: str) -> None:
         super().__init__(
-            f"{task} is a coroutine function, for which a running event loop would have to stand "
-            f"still; run it apart, as by asyncio.to_thread(task.apply, …), or in a worker"
+            f"{task} is a coroutine function, and running it here would block the running event "
+            "loop; run it in another thread, for example with asyncio.to_thread(task.apply, …), "
+            "or in a worker"
         )
         self.task = task
 
 
 def run_with_result_list(returned: list[Any], body: Callable[[], Any]) -> Any:  # noqa: ANN401 - as the body
-    """Run a coroutine task's body, which appends its result to `returned`.
+    """Run a coroutine task, which appends its result to `returned`.
 
-    The body runs in a context of its own. A time limit may strike at any instruction, and no reset
-    that it could skip must keep the next task from its own list.
+    The task runs in its own context. A time limit may be raised at any instruction, so a reset of
+    the variable could be skipped, and the next task would then use the wrong list.
     """
 
     def run() -> Any:  # noqa: ANN401 - as the body
@@ -42,13 +43,13 @@ def run_with_result_list(returned: list[Any], body: Callable[[], Any]) -> Any:  
 
 
 def check_no_loop(task: str) -> None:
-    """Refuse to run a coroutine task where a loop runs already."""
+    """Raise LoopIsRunning if this thread already runs an event loop."""
     if is_loop_running():
         raise LoopIsRunning(task)
 
 
 def is_loop_running() -> bool:
-    """Say whether this thread runs an event loop."""
+    """Return whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -57,7 +58,7 @@ def is_loop_running() -> bool:
 
 
 def loop_runner_for(run: Any) -> Any:  # noqa: ANN401 - a function, or a static method of its task
-    """Return what carries a coroutine function out to its end; None if it is none."""
+    """Return a function that runs a coroutine function to its end, or None for other functions."""
     is_static = isinstance(run, staticmethod)
     function: Callable[..., Any] = run.__func__ if is_static else run
     if not inspect.iscoroutinefunction(function):
@@ -67,16 +68,15 @@ def loop_runner_for(run: Any) -> Any:  # noqa: ANN401 - a function, or a static 
     def carry_out(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         returned = _result_list.get()
         if returned is None and is_loop_running():
-            return function(*args, **kwargs)  # To another coroutine, as by `await super().run(…)`.
+            # Another coroutine awaits this call, as in `await super().run(…)`.
+            return function(*args, **kwargs)
         check_no_loop(function.__qualname__)
         returned = [] if returned is None else returned
 
         async def keep() -> None:
-            _result_list.set(
-                None
-            )  # Of what this calls in turn nobody takes the result for its own.
+            _result_list.set(None)  # Coroutine tasks called from here must not use the list.
             try:
-                # Nothing strikes between the end of what is awaited and the end of this call.
+                # No time limit can be raised between the end of the awaited call and this append.
                 returned.append(await function(*args, **kwargs))
             except SoftTimeLimitExceeded as limit:
                 raise limit.original.with_traceback(limit.__traceback__) from None
@@ -88,24 +88,23 @@ def loop_runner_for(run: Any) -> Any:  # noqa: ANN401 - a function, or a static 
 
 
 class SoftTimeLimitExceeded(exceptions.SoftTimeLimitExceeded, asyncio.CancelledError):
-    """A limit as a coroutine is told of it.
+    """A soft time limit as it is raised inside a coroutine.
 
-    It is a cancellation, too: what waits for others, such as a task group, passes it on to them and
-    leaves none behind.
+    It is also a cancellation, so a task group that is waiting cancels all of its tasks.
     """
 
     original: exceptions.SoftTimeLimitExceeded
 
 
 class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
-    """A coroutine that is told of a limit which struck its thread outside of it, in its loop."""
+    """A coroutine that receives, in its loop, a time limit raised elsewhere in its thread."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._begin = begin
-        # Made when it begins: until then nobody has to close it.
+        # Created at the first `send`. Before that there is nothing to close.
         self._coroutine: Coroutine[Any, Any, None] | None = None
         self._task: asyncio.Task[Any] | None = None
-        """Once it has begun."""
+        """Set at the first `send`."""
         self._limit: SoftTimeLimitExceeded | None = None
 
     @property
@@ -113,7 +112,7 @@ class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
         return self._task is not None and not self._task.done()
 
     def throw_limit(self, struck: exceptions.SoftTimeLimitExceeded) -> None:
-        """Throw a limit into it as soon as what it waits for has been cancelled."""
+        """Raise the limit in the coroutine as soon as its current wait has been cancelled."""
         if self._task is not None and not self._task.done():
             self._limit = SoftTimeLimitExceeded(*struck.args)
             self._limit.original = struck
@@ -122,7 +121,7 @@ class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
     def handle_loop_exception(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     ) -> None:
-        """Tell of a limit that struck in a callback of the loop, where nobody else would."""
+        """Pass on a limit that was raised in a callback of the loop. The loop would only log it."""
         error = context.get("exception")
         if isinstance(error, exceptions.SoftTimeLimitExceeded) and self.is_running:
             self.throw_limit(error)
@@ -130,12 +129,12 @@ class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
             loop.default_exception_handler(context)
 
     async def join(self) -> None:
-        """Wait for its end."""
+        """Wait until the coroutine has ended."""
         if self._task is not None:
             await self._task
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
-        """Go on."""
+        """Resume the coroutine."""
         if self._limit is not None:
             return self.throw(self._limit)
         if self._coroutine is None:
@@ -143,33 +142,34 @@ class _TimeLimitedCoroutine(Coroutine[Any, Any, None]):
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
-        """Go on with an exception."""
+        """Resume the coroutine with an exception."""
         if self._limit is not None and self._task is not None:
             error, self._limit = (self._limit,), None
-            self._task.uncancel()  # Whoever catches a limit is not cancelled, and may wait again.
+            # Code that catches the limit is not cancelled and may await again.
+            self._task.uncancel()
         if self._coroutine is None:
             raise error[0]
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """End."""
+        """Close the coroutine."""
         if self._coroutine is not None:
             self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Refuse: only a task runs this, and tasks of asyncio's call `send` and `throw`."""
+        """Raise NotImplementedError. Only asyncio runs this object, through `send` and `throw`."""
         raise NotImplementedError
 
 
 def _run(body: _TimeLimitedCoroutine) -> None:
-    """Run a body on a loop of its own."""
+    """Run a coroutine on its own event loop."""
     with closing(body), asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(body.handle_loop_exception)
         rest: Coroutine[Any, Any, None] | None = body
         while rest is not None:
             try:
                 runner.run(rest)
-                # Not returned from here: a limit may strike behind the call, still inside.
+                # Do not return here: a limit may still be raised after the call but inside `try`.
                 rest = None
             except exceptions.SoftTimeLimitExceeded as limit:
                 if not body.is_running:

@@ -1,4 +1,4 @@
-"""From a task that cannot be carried out to its dead letter."""
+"""Writes the dead letters of Celery tasks that cannot be completed."""
 
 import json
 import sys
@@ -25,54 +25,58 @@ _RETRY_SECONDS = 0.25
 
 
 class WorkerLostTooOften(DulyError):
-    """The processes that ran a task died again and again; it is kept as a dead letter."""
+    """The processes that ran a task died too often. The task is kept as a dead letter."""
 
     def __init__(self, task: str, losses: int) -> None:
         super().__init__(
             f"{task} was not run: {losses} processes died or froze while they ran it with these "
-            f"arguments; it is kept as a dead letter, to be replayed when the cause is found"
+            "arguments; it is now a dead letter: retry it when the cause is fixed"
         )
 
 
 class DeadLettered(DulyError):
-    """A task's body gave up and sent itself to the dead letters."""
+    """A task gave up and stored itself as a dead letter."""
 
     def __init__(self, task: str, letter_id: str) -> None:
-        super().__init__(f"{task} sent itself to the dead letters, as letter {letter_id}")
+        super().__init__(f"{task} sent itself to the dead letters, as dead letter {letter_id}")
         self.letter_id = letter_id
 
 
 @dataclass(slots=True)
 class CurrentBody:
-    """One body that runs just now, and what it has said about itself."""
+    """The body that is running now, and its state so far."""
 
     task: "IdempotentTask"
     key: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     claim: GuardClaim | None = None
-    """None until its key is entered."""
+    """None until the key is acquired."""
     is_retried: bool = False
     has_returned: bool = False
     dead_letter_id: str | None = None
-    """Of the letter that it has become."""
+    """The id of the dead letter that this body has become."""
     next_dead_letter_id: str = field(default_factory=new_id)
-    """Of the one that it may become, which is then kept once, however often that is said."""
+    """The id for the dead letter that this body may become.
+
+    It is stored only once, even if `send_to_dlq` is called repeatedly.
+    """
 
 
 current_body: ContextVar[CurrentBody | None] = ContextVar("duly_celery_executing", default=None)
 
 
 def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message itself is kept whole
-    """Keep the message of the task that runs just now as a dead letter; return the letter's id.
+    """Keep the message of the running task as a dead letter. Return the id of the dead letter.
 
-    Call it where the task gives up, such as in an `except` block, whose exception is kept too. The
-    task then ends as failed, and its key stays free, so that a replay of the letter really runs.
-    `payload` may be given for the reader's sake: what is kept are the arguments of the task.
+    Call it where the task gives up, such as in an `except` block: the exception is kept too. The
+    task then ends as failed and its key stays free, so a replay of the dead letter really runs the
+    task. `payload` may be passed to document the call. duly always stores the arguments of the
+    task.
     """
     execution = current_body.get()
     if execution is None:
-        raise DulyError("send_to_dlq() is called outside of a task of duly.integrations.celery")
+        raise DulyError("send_to_dlq() works only inside a task of duly.integrations.celery")
     if execution.dead_letter_id is None:
         execution.dead_letter_id = record_dead_letter(execution, "sent", sys.exception())
     return execution.dead_letter_id
@@ -81,7 +85,7 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
 def record_dead_letter(
     execution: CurrentBody, cause: str, error: BaseException | None, *, began: bool = True
 ) -> str:
-    """Write the dead letter of a body that ran, or was not begun, or not once more."""
+    """Write the dead letter of a body that failed, or that was not started or not retried."""
     claim = execution.claim
     attempts = 1 if claim is None else claim.attempts if began else claim.attempts - 1
     return write_dead_letter(
@@ -107,7 +111,7 @@ def write_dead_letter(
     attempts: int,
     letter_id: str | None = None,
 ) -> str:
-    """Write a dead letter with all it takes to send its message again."""
+    """Write a dead letter with everything needed to send its message again."""
     draft = _draft(task, args, kwargs, cause=cause, error=error, key=key, attempts=attempts)
     return task.used_guard.letters.put(draft, letter_id)
 
@@ -115,9 +119,10 @@ def write_dead_letter(
 def record_timed_out(
     task: "IdempotentTask", args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> None:
-    """Write the letter of a body that is being killed, for as long as the worker can wait.
+    """Write the dead letter of a task that is being killed, for as long as the worker can wait.
 
-    Its message will not come again: what cannot be written is logged, but for its secrets.
+    The broker will not deliver the message again. If the dead letter cannot be written, log it
+    without its secrets.
     """
     guard, letter_id = task.used_guard, new_id()
     key = task.key_for(args, kwargs)
@@ -134,7 +139,7 @@ def record_timed_out(
                 continue
             shown = draft._replace(arguments=task.codec.redacted(draft.arguments))
             has_secrets = shown.arguments != draft.arguments
-            # The key is a hash of the arguments, by which a guess of a secret could be checked.
+            # The key is a hash of the arguments, so it could be used to verify a guessed secret.
             shown = shown._replace(key=None) if has_secrets else draft
             log_lost_dead_letter(task.name, repr(shown), failure, has_secrets=has_secrets)
         return
@@ -177,5 +182,5 @@ def _arguments(codec: CallCodec, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     try:
         return codec.encode(args, kwargs)
     except (BadArguments, PayloadError) as error:
-        # Better a letter that cannot be replayed than none.
+        # A dead letter that cannot be replayed is better than no dead letter.
         return json.dumps({"lost": str(error), "shown": repr((args, kwargs))[:4096]})

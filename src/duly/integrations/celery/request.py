@@ -1,4 +1,4 @@
-"""A message as the worker's main process has it, which is where hard time limits are noticed."""
+"""The request of a message in the worker's main process, which enforces hard time limits."""
 
 from celery.exceptions import TimeLimitExceeded
 from celery.worker.request import Request
@@ -7,19 +7,19 @@ from duly.integrations.celery.dead_letters import record_timed_out
 
 
 class TimeLimitedRequest(Request):
-    """Keeps the letter of a task that its hard time limit kills: it cannot do so itself."""
+    """Write the dead letter of a task that its hard time limit kills, since the task cannot."""
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - as Celery calls it
-        """Note a time limit."""
+        """Record a hard time limit as a dead letter, then handle it as Celery does."""
         try:
             if not soft:
                 self._keep(TimeLimitExceeded(timeout))
         finally:
-            # Only now is the message acknowledged.
+            # This call acknowledges the message, so the dead letter must be written before.
             super().on_timeout(soft, timeout)
 
     def _keep(self, error: TimeLimitExceeded) -> None:
-        # Where the message came from is a part of its letter.
+        # The dead letter records where the message came from, which the request stack has.
         self.task.request_stack.push(self._context)
         try:
             record_timed_out(self.task, tuple(self.args), self.kwargs, error)

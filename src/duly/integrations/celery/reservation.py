@@ -1,4 +1,4 @@
-"""Refusing a call while an equal one is queued, as celery-once and celery-singleton do."""
+"""Refuses a call while an equal one is queued, as celery-once and celery-singleton do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +14,17 @@ _CELERY_ONCE_OPTIONS = {"keys": "keys", "graceful": "graceful", "timeout": "lock
 
 
 def options_from_celery_once(once: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what celery-once's `once={…}` means here, or say what cannot be kept of it."""
+    """Return the task options for celery-once's `once={…}`. Raise BadOption for unknown options."""
     found = dict(once) if isinstance(once, Mapping) else {"": once}
     if found.pop("unlock_before_run", False):
         raise BadOption(
-            'once={"unlock_before_run": True} is not kept: leave once out, then equal calls may be '
+            'once={"unlock_before_run": True} is not supported: omit once; equal calls may then be '
             "sent at any time, and get the result of the first"
         )
     unknown = found.keys() - _CELERY_ONCE_OPTIONS.keys()
     if unknown:
         raise BadOption(
-            f"once takes a mapping with {', '.join(_CELERY_ONCE_OPTIONS)}, not {once!r}"
+            f"once must be a mapping with {', '.join(_CELERY_ONCE_OPTIONS)}, not {once!r}"
         )
     options = {_CELERY_ONCE_OPTIONS[name]: value for name, value in found.items()}
     return options | {"raise_on_duplicate": True}
@@ -35,15 +35,15 @@ class AlreadyQueued(DulyError):
 
     def __init__(self, task: str, countdown: float) -> None:
         super().__init__(
-            f"an equal call of {task} is queued or running; this one was not sent. It may be sent "
-            f"when that has begun and ended, or in {countdown:.1f} s"
+            f"an equal call of {task} is queued or running, so this call was not sent. Send it "
+            f"again after the other call has ended, or in {countdown:.1f} s"
         )
         self.countdown = countdown
-        """Seconds until the other is no longer believed to be queued."""
+        """Seconds until the other call is no longer assumed to be queued."""
 
 
 class Reservation:
-    """The place of one call in the queue, by its key; it ends when the call begins."""
+    """Reserves the key of one call while it is queued. A reservation ends when its call starts."""
 
     def __init__(self, guard: Guard, key: str, task_id: str, *, expiry: float) -> None:
         self._guard = guard
@@ -57,15 +57,15 @@ class Reservation:
         )
 
     def acquire(self) -> float | None:
-        """Take the place; return for how long another has it, or None if it is ours.
+        """Reserve the key. Return None on success, or the seconds for which another call holds it.
 
-        Said again for the same task id, as by a retry, it is still ours.
+        It also succeeds if the same task id already holds the reservation, as after a retry.
         """
         found = self._ask()
         return None if found.is_ours else found.left / MICROSECONDS
 
     def release(self) -> None:
-        """Let equal calls queue again."""
+        """Allow equal calls to be queued again."""
         found = self._ask()
         if found.is_ours:
             op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)

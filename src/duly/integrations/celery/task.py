@@ -52,7 +52,7 @@ _OUTAGE_SECONDS = 5.0
 
 
 _is_resend: ContextVar[bool] = ContextVar("duly_celery_again", default=False)
-"""Whether a message is being sent a second time, and so has its place already."""
+"""Whether a message is being sent a second time, and so already has its reservation."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _mark_resend() -> Iterator[None]:
 
 
 class IdempotentTask(celery.Task):
-    """A task whose body is done once per key, however often its message is delivered."""
+    """A task that runs once per key, however often its message is delivered."""
 
     abstract = True
     Request = "duly.integrations.celery.request:TimeLimitedRequest"
@@ -73,49 +73,50 @@ class IdempotentTask(celery.Task):
     reject_on_worker_lost = True
 
     guard: Guard | None = None
-    """By default the application's."""
+    """The guard of this task. By default the guard of the application."""
     key_ttl: float | None = GUARD_TTL_SECONDS
-    """For how many seconds a call that is done is known; None is for ever."""
+    """How many seconds the result of a completed call is kept. None keeps it forever."""
     keys: Sequence[str] | None = None
-    """Which parameters tell calls apart; by default all."""
+    """The parameters that identify a call. By default all of them."""
     unique_on: Sequence[str] | str | None = None
-    """The same, as celery-singleton calls it."""
+    """The same as `keys`, under the name that celery-singleton uses."""
     redact: Sequence[str] = ()
-    """Which parameters are secret: log lines and the errors of dead letters do not show them."""
+    """The secret parameters. Log lines and the errors of dead letters do not show them."""
     crash_limit: int = CRASH_LIMIT
-    """After so many processes that died while they ran the body, it is not tried again."""
+    """After this many processes died while they ran the task, it is not tried again."""
     raise_on_duplicate: bool = False
-    """Whether sending an equal call while one is queued or running is refused: AlreadyQueued."""
+    """Whether sending a call raises AlreadyQueued while an equal one is queued or running."""
     graceful: bool = False
-    """Whether it is left out without a word instead."""
+    """Whether such a call is silently dropped instead."""
     lock_expiry: float | None = None
-    """For how many seconds a call that was sent and never began keeps others from being sent; an
-    hour if it is not said."""
+    """For how many seconds a call that was sent but never started prevents equal calls from being
+    sent. By default one hour.
+    """
     once: Mapping[str, Any] | None = None
-    """The same three as celery-once spells them: `keys`, `graceful` and `timeout`."""
+    """These three options as celery-once spells them: `keys`, `graceful` and `timeout`."""
 
     _coroutine: Any = None
-    """The function, if it is a coroutine function: `run` then carries it out on a loop."""
+    """The original function if it is a coroutine function. `run` then runs it on an event loop."""
     _loop_runner: Any = None
-    """That `run`; a class that inherits both may have another one."""
+    """The `run` that belongs to `_coroutine`. A class that inherits both may define another one."""
 
     # -- keys --
 
     @property
     def used_guard(self) -> Guard:
-        """The task's own guard, or its application's."""
+        """The task's own guard, or the guard of its application."""
         return guard_of(self.app) if self.guard is None else self.guard
 
     @classmethod
     def on_bound(cls, app: celery.Celery) -> None:
-        """Read `once`; let workers check the guard, or the application replay its letters."""
+        """Apply `once`, and register the guard check of workers or the sender of dead letters."""
         super().on_bound(app)
         run = getattr_static(cls, "run")
         on_loop = loop_runner_for(run)
         if on_loop is not None:
             cls._coroutine, cls._loop_runner, cls.run = run, on_loop, on_loop
         elif run is not getattr_static(cls, "_loop_runner"):
-            cls._coroutine = None  # Not that of a class which this one is made of.
+            cls._coroutine = None  # The class defines its own `run`, so ignore the inherited one.
         if cls.once is not None:
             for name, value in options_from_celery_once(cls.once).items():
                 setattr(cls, name, value)
@@ -126,7 +127,7 @@ class IdempotentTask(celery.Task):
 
     @cached_property
     def codec(self) -> CallCodec:
-        """What encodes the arguments of this task."""
+        """The codec for the arguments of this task."""
         return CallCodec(self.run, redact=self.redact)
 
     def key_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
@@ -139,16 +140,18 @@ class IdempotentTask(celery.Task):
         bound.apply_defaults()
         unknown = [name for name in named if name not in bound.arguments]
         if unknown:
-            raise BadOption(f"{self.name} has no parameter {unknown[0]!r} to tell calls apart by")
+            raise BadOption(
+                f"{self.name} has no parameter {unknown[0]!r} that could distinguish calls"
+            )
         return f"{self.name}:{fingerprint_of({name: bound.arguments[name] for name in named})}"
 
     @property
     def claim(self) -> GuardClaim:
-        """The claim of the body that runs just now: its `fence`, its `key`, `check()`."""
+        """The claim of the running body, with its `fence`, its `key` and `check()`."""
         execution = current_body.get()
         claim = None if execution is None or execution.task is not self else execution.claim
         if claim is None:
-            raise DulyError(f"{self.name} has no claim outside of its body in a worker")
+            raise DulyError(f"{self.name} has a claim only while a worker runs it")
         return claim
 
     # -- sending --
@@ -160,9 +163,9 @@ class IdempotentTask(celery.Task):
         task_id: str | None = None,
         **options: Any,  # noqa: ANN401 - Celery's own
     ) -> Any:  # noqa: ANN401 - Celery's own
-        """Send a message, unless an equal one is to be refused."""
+        """Send a message, unless an equal call is queued or running and must be refused."""
         if "once" in options:
-            raise BadOption("once={…} is an option of the task here, not of one call")
+            raise BadOption("once={…} is an option of the task, not of one call")
         if not (self.raise_on_duplicate or self.graceful) or _is_resend.get():
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         task_id = task_id or uuid()
@@ -176,12 +179,13 @@ class IdempotentTask(celery.Task):
             return super().apply_async(args, kwargs, task_id=task_id, **options)
 
     def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
-        """As Celery's; a body that goes on after it is not taken for done."""
+        """Retry as Celery does. A body that continues afterwards does not count as completed."""
         execution = current_body.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
             if throw and self.claim.is_open:
-                # The message may be delivered before this returns, and must find the key free.
+                # The message may be delivered before this method returns, and must find the key
+                # free.
                 with self._postpone_on_outage(execution.args, execution.kwargs):
                     self.claim.fail()
             if self.raise_on_duplicate or self.graceful:
@@ -191,20 +195,20 @@ class IdempotentTask(celery.Task):
             return super().retry(*args, throw=throw, **options)
 
     def replay(self, letter: DeadLetterRecord) -> None:
-        """Send the message of a dead letter again; AlreadyQueued if an equal one is not to be."""
+        """Send the message of a dead letter again. Raise AlreadyQueued if an equal call exists."""
         args, kwargs = self.codec.decode(letter.arguments)
         route = json.loads(letter.options or "{}")
         if not route.get("exchange") and "routing_key" in route:
             route["queue"] = route.pop("routing_key")
         task_id = uuid()
-        # Graceful tasks say nothing of a call that they leave out; a letter must not end by that.
+        # A graceful task drops a call silently, and the dead letter would be lost with it.
         with self._reserved(args, kwargs, task_id), _mark_resend():
             self.apply_async(args, kwargs, task_id=task_id, **route)
 
     # -- running --
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
-        """Run the body under its key; called by anybody but a worker, it is the plain function."""
+        """Run the task under its key. A direct call outside a worker runs the plain function."""
         if self.request.called_directly:
             plain = super().__call__ if self._coroutine is None else self._coroutine
             return plain(*args, **kwargs)
@@ -213,16 +217,16 @@ class IdempotentTask(celery.Task):
             execution = CurrentBody(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
             if self._coroutine is not None and self.request.is_eager:
                 self._check_loop(execution)
-            # Not returned from here: the limit may strike when it is there, still inside.
+            # Do not return here: the limit may still be raised with the result but inside `try`.
             result = self._enter_and_run(execution)
         except SoftTimeLimitExceeded as limit:
-            # It strikes once, wherever that was; so nothing strikes here.
+            # Celery raises the limit only once, so it cannot be raised again here.
             known = execution or CurrentBody(self, self.key_for(args, kwargs), args, kwargs)
             result = self._handle_time_limit(known, limit)
         return result
 
     def _check_loop(self, execution: CurrentBody) -> None:
-        """Refuse an eager call where a loop runs already: whoever made it is told, nothing kept."""
+        """Raise LoopIsRunning for an eager call in a running loop. No dead letter is written."""
         try:
             check_no_loop(self.name)
         except LoopIsRunning:
@@ -235,7 +239,7 @@ class IdempotentTask(celery.Task):
         try:
             with once as claim:
                 execution.claim = claim
-                # From here on the key itself says that it is running, or done.
+                # From here on the key itself records that the call is running or done.
                 self._release_reservation(execution)
                 return self._run(claim, execution) if claim.first else claim.result
         except DulyError as error:
@@ -245,13 +249,13 @@ class IdempotentTask(celery.Task):
                 raise
 
     def _release_reservation(self, execution: CurrentBody) -> None:
-        """Give back a call's place in the queue, if it has one."""
+        """Release the call's reservation, if it has one."""
         if self.raise_on_duplicate or self.graceful:
             with self._postpone_on_outage(execution.args, execution.kwargs):
                 self._reservation(execution.key, self.request.id).release()
 
     def _key_or_dead_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return the key of a call; one that can have none fails for good, and is kept."""
+        """Return the key of a call. If it has none, write a dead letter and raise the error."""
         try:
             return self.key_for(args, kwargs)
         except SoftTimeLimitExceeded:
@@ -286,7 +290,7 @@ class IdempotentTask(celery.Task):
             current_body.set(before)
 
     def _end(self, execution: CurrentBody, result: object) -> None:
-        """Say how a body ended that has returned."""
+        """Record the end of a body that has returned."""
         check_is_result(result)
         execution.has_returned = True
         if execution.dead_letter_id is not None:
@@ -297,12 +301,12 @@ class IdempotentTask(celery.Task):
                 claim.fail() if execution.is_retried else claim.done(result)
 
     def _handle_time_limit(self, execution: CurrentBody, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
-        """Say what becomes of a task whose soft time limit was not caught by its body."""
+        """Handle a soft time limit that the task did not catch."""
         claim = execution.claim
         if claim is not None and claim.is_done:
-            return claim.result  # The limit came too late: it was done in time.
+            return claim.result  # The limit came too late: the call had completed.
         if execution.has_returned and not execution.is_retried and execution.dead_letter_id is None:
-            # The ledger has not answered yet; whoever comes later finds what it was told.
+            # The ledger has not answered yet. The next delivery finds what the ledger stored.
             raise self._postpone(
                 execution.args, execution.kwargs, limit, _OUTAGE_SECONDS
             ) from limit
@@ -313,7 +317,7 @@ class IdempotentTask(celery.Task):
     def _fail_for_good(
         self, execution: CurrentBody, cause: str, error: Exception, *, began: bool = True
     ) -> None:
-        """Let go of the key and keep the letter, unless somebody else runs the body by now."""
+        """Release the key and write the dead letter, unless another worker runs the task by now."""
         with self._postpone_on_outage(execution.args, execution.kwargs):
             if execution.claim is not None and execution.claim.is_open:
                 execution.claim.fail(began=began)
@@ -321,7 +325,7 @@ class IdempotentTask(celery.Task):
 
     @contextmanager
     def _postpone_on_outage(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Put the message off for as long as the ledger has no use for it."""
+        """Send the message again later if the key is held or the ledger cannot be reached."""
         try:
             yield
         except Busy as busy:
@@ -329,7 +333,8 @@ class IdempotentTask(celery.Task):
         except OUTAGES as outage:
             raise self._postpone(args, kwargs, outage, _OUTAGE_SECONDS) from outage
         except ClaimLost as lost:
-            # Somebody else runs it now. Were this message acknowledged, that could be the only one.
+            # Another worker runs the task now. Acknowledging this message could remove the only
+            # copy.
             raise Reject(lost, requeue=True) from lost
 
     def _cause_of(self, error: Exception) -> str:
@@ -340,9 +345,10 @@ class IdempotentTask(celery.Task):
     def _postpone(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: Exception, seconds: float
     ) -> Exception:
-        """Send the message again for when there may be an answer; that is no retry of its own.
+        """Send the message again for a later time. This does not count as a retry.
 
-        A holder may be at work, and then this finds its result, or it is gone when its lease is.
+        The other holder of the key may still be working; its result is then found. If it died, its
+        lease has expired by then.
         """
         countdown = max(seconds, _LEAST_COUNTDOWN_SECONDS)
         again = self.signature_from_request(
@@ -353,8 +359,8 @@ class IdempotentTask(celery.Task):
         try:
             with _mark_resend():
                 again.apply_async()
-        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
-            # The message stays with the broker, which delivers it again.
+        except Exception as error:  # noqa: BLE001 - any error of the broker's client
+            # The broker keeps the message and delivers it again.
             return Reject(error, requeue=True)
         return Retry(exc=why, when=countdown, sig=again)
 
@@ -362,7 +368,7 @@ class IdempotentTask(celery.Task):
     def _reserved(
         self, args: Sequence[Any], kwargs: dict[str, Any], task_id: str
     ) -> Iterator[None]:
-        """Take a call's place in the queue; AlreadyQueued if an equal one has it, or runs."""
+        """Reserve the call's key. Raise AlreadyQueued if an equal call is queued or running."""
         if not (self.raise_on_duplicate or self.graceful):
             yield
             return

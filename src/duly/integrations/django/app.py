@@ -1,4 +1,4 @@
-"""The `Duly` behind a task backend of Django's: one per alias, whichever thread asks."""
+"""The `Duly` application of a Django task backend. All threads share one per alias."""
 
 import threading
 from functools import partial
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class DjangoDuly(Duly):
-    """A `Duly` in a database of Django's: on Django's own connections, unless it runs tasks.
+    """A `Duly` in a Django database. It uses Django's connections unless it runs tasks.
 
-    So a program that only enqueues and looks opens no connection beside Django's, sees what its
-    open transaction wrote, and works on databases that only Django can reach, as in tests.
+    A program that only enqueues and reads therefore opens no other connections. It sees what its
+    open transaction wrote, and it works on databases that only Django can reach, as in tests.
     """
 
     def __init__(self, database: str) -> None:
-        # Which database that is is known when Django is set up, and another one while tests run.
+        # The address is only known once Django is set up, and it differs while tests run.
         super().__init__("sqlite:///")
         self.database = database
         self.runs_tasks = False
-        """Whether this process has a worker, which needs connections of its own."""
+        """Whether this process has a worker, which needs its own connections."""
         self._joins_transactions = True
         self._external_store: tuple[tuple[str, bool], Store] | None = None
         self._own_connections_app: DjangoDuly | None = None
@@ -59,7 +59,8 @@ class DjangoDuly(Duly):
     def store(self) -> Store:
         """The store in the database that Django uses now.
 
-        In a transaction of Django's it is on the connection of that transaction, in a worker too.
+        Inside a Django transaction the store uses the connection of that transaction, also in a
+        worker.
         """
         if not self.runs_tasks or self._is_in_transaction():
             return self.store_on_django_connection()
@@ -67,16 +68,16 @@ class DjangoDuly(Duly):
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has the store open; Django's own connections open by themselves."""
+        """Whether this process has opened the store. Django's connections open by themselves."""
         return not self.runs_tasks or super().is_open
 
     def worker(self, **settings: Any) -> "EmbeddedWorker":  # noqa: ANN401 - those of Duly's
         """Return a worker for this process; see `Duly.worker`."""
         if self._is_in_transaction():
             raise BadOption(
-                f"a worker cannot see what an open transaction on the database {self.database!r} "
-                f"wrote: start it outside of the transaction; in a TestCase, run tasks with "
-                f"duly.integrations.django.testing.drain()"
+                "a worker cannot see the uncommitted writes of an open transaction on the "
+                f"database {self.database!r}: start the worker outside of the transaction; in a "
+                "TestCase, run tasks with duly.integrations.django.testing.drain()"
             )
         _ = self.url  # Raises if no other connection can reach the database.
         self.runs_tasks = True
@@ -88,10 +89,10 @@ class DjangoDuly(Duly):
         return self._project_schedules
 
     def with_own_connections(self) -> "DjangoDuly":
-        """Return an application of the same tasks and schedules on connections of its own.
+        """Return an application with the same tasks and schedules on its own connections.
 
-        A worker in a process that also serves is its: what requests do stays in their transactions.
-        In tests, return this one.
+        A worker in a process that also serves requests uses it, so requests stay in their
+        transactions. In tests, return this application.
         """
         if self.runs_tasks or self.is_inline():
             return self
@@ -108,7 +109,7 @@ class DjangoDuly(Duly):
         return self._own_connections_app
 
     def close(self) -> None:
-        """Close the store; the next use opens it again."""
+        """Close the store. The next use opens it again."""
         super().close()
         if self._own_connections_app is not None:
             self._own_connections_app.close()
@@ -120,7 +121,7 @@ class DjangoDuly(Duly):
         except BaseException:
             store.close()
             raise
-        # The transaction of a body is one of Django's, so that its models write in it.
+        # The task transaction is a Django transaction, so that models write in it.
         store.task_transaction = partial(self._task_transaction, store)  # type: ignore[method-assign]
         return store
 
@@ -135,7 +136,7 @@ class DjangoDuly(Duly):
         self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
 
     def store_on_django_connection(self) -> Store:
-        """Return the store on the connection that Django uses in the thread that asks."""
+        """Return the store on the connection that Django uses in the calling thread."""
         kind = str(connections.settings[self.database]["NAME"]), self.runs_tasks
         if self._external_store is None or self._external_store[0] != kind:
             store = external_store(self.database)
@@ -147,11 +148,11 @@ class DjangoDuly(Duly):
         return self._external_store[1]
 
     def _wake(self, *ops: Enqueue) -> None:
-        """Send a hint on connections of the worker's own, after the commit."""
+        """Send a hint after the commit, on the worker's own connections."""
         self.store_on_own_connections().wake(*ops)
 
     def store_on_own_connections(self) -> Store:
-        """Return the store on connections of duly's own, whatever transaction is open."""
+        """Return the store on duly's own connections, even if a transaction is open."""
         if self._url != self.url:
             self.use_url(self.url)
         return super().store
@@ -176,17 +177,17 @@ class DjangoDuly(Duly):
         return is_only_connection(self.database)
 
     def is_inline(self) -> bool:
-        """Return whether schedules fire and executions run in the thread that asks for it.
+        """Return whether schedules fire and executions run in the calling thread.
 
-        They do in tests, whose backends and connections are those of their thread.
+        They do in tests, where backends and connections belong to one thread.
         """
         return self.is_only_connection() or is_testing()
 
 
 class _LockStoreProvider:
-    """Takes locks on connections of duly's own, where there can be any.
+    """Takes locks on duly's own connections, where that is possible.
 
-    While a transaction of Django's is open, nobody else would see a lock that was taken in it.
+    A lock taken inside an open Django transaction would be invisible to other processes.
     """
 
     def __init__(self, app: DjangoDuly) -> None:
@@ -205,17 +206,18 @@ class _LockStoreProvider:
 
 
 class ProjectSchedules(Schedules):
-    """The schedules of one application, among those of a project, whose code may define any.
+    """The schedules of one application in a project whose code may define schedules for several.
 
-    Several of them have tasks of the same modules: what one does not define is another's.
+    Several applications have tasks from the same modules, so a schedule that one does not define
+    belongs to another.
     """
 
     def share_definitions(self, others: Schedules) -> None:
-        """Define what another application defines, from now on too."""
+        """Use the definitions of another application, including later ones."""
         self._defined = others._defined  # noqa: SLF001 - of this class
 
     def is_defined(self, name: str) -> bool:
-        """Say whether the project defines a schedule of that name, for whichever backend."""
+        """Return whether the project defines a schedule of that name, for any backend."""
         with _mutex:
             apps = [app for _, app in _apps.values()]
         return any(Schedules.is_defined(app.schedules, name) for app in apps)
@@ -226,7 +228,7 @@ _mutex = threading.Lock()
 
 
 def app_for(alias: str, options: dict[str, Any]) -> Duly:
-    """Return the application of a backend; Django makes a backend anew for each thread."""
+    """Return the application of a backend. Django creates a backend for each thread."""
     with _mutex:
         known = _apps.get(alias)
         if known is not None and known[0] == options:
@@ -238,10 +240,10 @@ def app_for(alias: str, options: dict[str, Any]) -> Duly:
 
 
 def close_own_connections(connection: Any, **_signal: Any) -> None:  # noqa: ANN401 - Django's
-    """Close duly's own connections when Django opens one to make or drop a test database.
+    """Close duly's own connections when Django opens one to create or drop a test database.
 
-    PostgreSQL drops no database that anybody is connected to. Django's connection to no database
-    in particular is for that alone.
+    PostgreSQL does not drop a database that has open connections. Django's connection without a
+    database is used only to create and drop databases.
     """
     if connection.alias == NO_DB_ALIAS:
         with _mutex:
@@ -252,8 +254,8 @@ def close_own_connections(connection: Any, **_signal: Any) -> None:  # noqa: ANN
 
 
 def scheduler_app() -> DjangoDuly:
-    """Return the application that fires tasks which other backends carry."""
+    """Return the application that fires tasks of other backends."""
     database = getattr(settings, "DULY_DATABASE", "default")
     found = app_for("duly.scheduler", {"database": database})
-    assert isinstance(found, DjangoDuly)  # noqa: S101 - it lies in a database of Django's
+    assert isinstance(found, DjangoDuly)  # noqa: S101 - it uses a Django database
     return found

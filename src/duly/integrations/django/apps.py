@@ -11,7 +11,7 @@ from django.db.models.signals import pre_migrate
 
 
 class DulyConfig(AppConfig):
-    """Has the tables and the commands."""
+    """Provides the tables and the commands."""
 
     name = "duly.integrations.django"
     label = "duly"
@@ -19,7 +19,7 @@ class DulyConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks and what begins with the first request, and meet the tasks."""
+        """Register the checks and signal receivers, and discover the tasks."""
         from duly.integrations.django.checks import check_apps, check_tasks, check_workers  # noqa: PLC0415 - reads settings
         from duly.integrations.django.task_modules import DEFINITION_ERRORS, discover_tasks  # noqa: PLC0415 - as above
 
@@ -34,8 +34,8 @@ class DulyConfig(AppConfig):
         connection_created.connect(close_own_connections)
         checks.register(check_apps, checks.Tags.compatibility)
         checks.register(check_tasks, checks.Tags.compatibility)
-        # Not to be asked by `migrate`, which makes the tables, nor by `test`.
+        # `migrate`, which creates the tables, and `test` must not run this check.
         checks.register(check_workers, checks.Tags.database, deploy=True)
-        # The checks tell what is wrong, with its remedy; whoever needs the tasks meets it again.
+        # The checks report the error with its remedy. Code that needs the tasks raises it again.
         with suppress(*DEFINITION_ERRORS):
             discover_tasks()

@@ -1,4 +1,4 @@
-"""The backend of `django.tasks` that keeps its runs in a database of Django's own."""
+"""The `django.tasks` backend that keeps its runs in a Django database."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -52,11 +52,11 @@ from duly.task_options import define
 _OPTIONS = frozenset({"database", "url"})
 _signal_executor = ThreadPoolExecutor(1, thread_name_prefix="duly-signals")
 _subscribed_apps: "WeakSet[Duly]" = WeakSet()
-"""The applications whose ends Django is told of; there is a backend per thread for each."""
+"""The applications whose attempts are reported to Django. A backend exists once per thread."""
 
 
 class DulyBackend(BaseTaskBackend):
-    """Runs are accepted in the transaction that is open, and are never lost."""
+    """Enqueues runs in the open transaction and never loses them."""
 
     task_class = DulyTask
     supports_defer = True
@@ -67,17 +67,18 @@ class DulyBackend(BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self.problem = _problem(alias, self.options)
-        """What is wrong with its settings: told by `check`, and to who uses it all the same."""
+        """The error in the backend's settings. `check` reports it, and using the backend raises it.
+        """
 
     @property
     def app(self) -> Duly:
-        """The application that its tasks are tasks of."""
+        """The application that has the tasks of this backend."""
         if self.problem is not None:
             raise ImproperlyConfigured(self.problem)
         return app_for(self.alias, self.options)
 
     def validate_task(self, task: Task) -> None:
-        """Refuse what cannot run, and make known to the engine what can."""
+        """Reject tasks that cannot run, and register the others with the engine."""
         super().validate_task(task)
         known = self.app.registry.find(task.module_path)
         if known is None or task_of(known).func is not task.func:
@@ -89,8 +90,8 @@ class DulyBackend(BaseTaskBackend):
         if options.get("transaction"):
             if not isinstance(self.app, DjangoDuly):
                 raise BadOption(
-                    f"{task.module_path} asks for transaction=True, and TASKS[{self.alias!r}] "
-                    f"names a url: Django's models do not write there"
+                    f"{task.module_path} has transaction=True, but TASKS[{self.alias!r}] uses a "
+                    "url, which is not a database of Django's models"
                 )
             around = partial(with_completion, self.app.database)
         definition = define(
@@ -106,7 +107,7 @@ class DulyBackend(BaseTaskBackend):
     # -- enqueueing --
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
-        """Accept a run: a part of the transaction that is open, durable at once if none is."""
+        """Enqueue a run in the open transaction. Without one, it is durable at once."""
         self.validate_task(task)
         args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
         definition = self.app.registry.get(task.module_path)
@@ -135,13 +136,13 @@ class DulyBackend(BaseTaskBackend):
         key = found.get("key")
         if not callable(key):
             return found
-        codec.encode(args, kwargs)  # Refuses a call that does not fit the task's function.
+        codec.encode(args, kwargs)  # Rejects a call that does not match the task's function.
         return found | {"key": key(*args, **kwargs)}
 
     # -- results --
 
     def get_result(self, result_id: str) -> TaskResult:
-        """Return a run by its id."""
+        """Return the result of a run by its id."""
         try:
             return self._result_of(self.app.runs.get(str(result_id)))
         except RunNotFound as error:
@@ -151,17 +152,17 @@ class DulyBackend(BaseTaskBackend):
         record = run.record
         definition = self.app.registry.find(record.task)
         if definition is None:
-            # What is stored names nothing to import: the project says where its tasks are.
+            # A stored run names no module to import, so load all task modules of the project.
             load_tasks()
             definition = self.app.registry.find(record.task)
         if definition is None:
             raise TaskResultDoesNotExist(
-                f"run {run.id} is of {record.task}, and no module tasks.py nor the views of this "
-                f"project define that"
+                f"run {run.id} belongs to {record.task}, but no tasks.py module and no views of "
+                "this project define that task"
             )
         return result_of(task_of(definition), definition, record, run.attempts(), self.alias)
 
-    # -- what Django is told --
+    # -- signals to Django --
 
     def _send_started(self, run_id: str) -> TaskResult:
         result = self._result_of(self.app.runs.get(run_id))
@@ -169,7 +170,7 @@ class DulyBackend(BaseTaskBackend):
         return result
 
     def tell_ends(self) -> None:
-        """Send Django's signal for every run that ends in this process; once is enough."""
+        """Send Django's signal for each run that ends in this process. Safe to call repeatedly."""
         if self.app not in _subscribed_apps:
             _subscribed_apps.add(self.app)
             self.app.bus.subscribe(self._on_event)
@@ -191,7 +192,7 @@ class DulyBackend(BaseTaskBackend):
     def _send_finished_on_thread(self, run_id: str, raised: Exception | None) -> None:
         try:
             self._send_finished(run_id, raised)
-        except Exception as error:  # noqa: BLE001 - a receiver's own; nobody else would tell of it
+        except Exception as error:  # noqa: BLE001 - any error of a receiver, reported only here
             self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
         finally:
             close_old_connections()
@@ -205,18 +206,18 @@ class DulyBackend(BaseTaskBackend):
         try:
             # Django's own receiver logs the exception that is being handled.
             raise exception_for(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
-        except Exception:  # noqa: BLE001 - the body's own
+        except Exception:  # noqa: BLE001 - the task's own
             task_finished.send(type(self), task_result=result)
 
     def check(self, **_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-        """Return what is wrong with the settings."""
-        from duly.integrations.django.checks import check_backend  # noqa: PLC0415 - when asked for
+        """Return the errors in the backend's settings."""
+        from duly.integrations.django.checks import check_backend  # noqa: PLC0415 - only when needed
 
         return check_backend(self)
 
 
 def backends() -> list[DulyBackend]:
-    """Return the backends of this project that are duly's."""
+    """Return the backends of this project that are duly backends."""
     from duly.integrations.django.tasks_api import task_backends  # noqa: PLC0415 - reads settings
 
     found = (task_backends[alias] for alias in task_backends.settings)
@@ -224,7 +225,7 @@ def backends() -> list[DulyBackend]:
 
 
 def backend_of(alias: str) -> DulyBackend:
-    """Return the backend of an alias, which must be duly's."""
+    """Return the backend of an alias. Raise ImproperlyConfigured if it is not a duly backend."""
     for backend in backends():
         if backend.alias == alias:
             return backend
@@ -237,9 +238,9 @@ def _problem(alias: str, options: dict[str, Any]) -> str | None:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         known = ", ".join(sorted(_OPTIONS))
-        return f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; there are {known}"
+        return f"TASKS[{alias!r}]['OPTIONS'] has no {unknown[0]!r}; the options are {known}"
     if options.keys() >= _OPTIONS:
-        return f"TASKS[{alias!r}]['OPTIONS'] names a database of Django's or a url, not both"
+        return f"TASKS[{alias!r}]['OPTIONS'] must name either a Django database or a url, not both"
     return None
 
 

@@ -1,4 +1,4 @@
-"""System checks: what is wrong with a project's settings, each with its remedy."""
+"""System checks that report errors in a project's settings, each with a remedy."""
 
 import traceback
 from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
-    """Check the settings of one backend of duly's."""
+    """Check the settings of one duly backend."""
     if not apps.is_installed("duly.integrations.django"):
         yield Error(
-            f"TASKS[{backend.alias!r}] uses duly, whose application is not installed",
+            f"TASKS[{backend.alias!r}] uses duly, but its Django application is not installed",
             hint="add 'duly.integrations.django' to INSTALLED_APPS and run manage.py migrate",
             id="duly.E001",
         )
@@ -35,22 +35,22 @@ def check_backend(backend: "DulyBackend") -> Iterable[CheckMessage]:
 def _check_database(alias: str, where: str) -> Iterable[CheckMessage]:
     if alias not in connections:
         yield Error(
-            f"{where} names the database {alias!r}, which DATABASES lacks",
-            hint=f"name one of {', '.join(sorted(connections))} there",
+            f"{where} names the database {alias!r}, which is not in DATABASES",
+            hint=f"use one of {', '.join(sorted(connections))}",
             id="duly.E002",
         )
         return
     connection = connections[alias]
     if connection.vendor not in {"sqlite", "postgresql"}:
         yield Error(
-            f"the database {alias!r} is a {connection.display_name}, where duly keeps no runs",
-            hint="name an SQLite or PostgreSQL database by OPTIONS={'database': …} or {'url': …}",
+            f"the database {alias!r} is a {connection.display_name}, which duly does not support",
+            hint="use an SQLite or PostgreSQL database: OPTIONS={'database': …} or {'url': …}",
             id="duly.E003",
         )
     elif connection.vendor == "postgresql" and util.find_spec("psycopg") is None:
         yield Error(
-            "duly talks to PostgreSQL by psycopg 3, and only psycopg2 is installed",
-            hint="pip install 'psycopg[binary]'; Django prefers it to psycopg2 as well",
+            "duly needs psycopg 3 for PostgreSQL, but only psycopg2 is installed",
+            hint="pip install 'psycopg[binary]'; Django prefers psycopg 3 to psycopg2 as well",
             id="duly.E004",
         )
     elif connection.vendor == "sqlite":
@@ -65,7 +65,7 @@ def _check_database(alias: str, where: str) -> Iterable[CheckMessage]:
 
 
 def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-    """Check that what was installed is used: by a backend, or by schedules of other backends."""
+    """Check that a backend, or schedules of other backends, use the installed application."""
     from duly.integrations.django.app import scheduler_app  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.code_schedules import schedule_registry  # noqa: PLC0415 - as above
@@ -77,14 +77,14 @@ def check_apps(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dja
             yield from _check_database(scheduler.database, "DULY_DATABASE")
     elif not found and not schedule_registry.get_entries():
         yield checks.Warning(
-            "duly is installed, and no backend in TASKS is duly's",
+            "duly is installed, but no backend in TASKS uses duly",
             hint="TASKS = {'default': {'BACKEND': 'duly.integrations.django.DulyBackend'}}",
             id="duly.W002",
         )
 
 
 def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Django's
-    """Check that the tasks of the project can be what their modules say, in that order."""
+    """Check that the project's task modules can be imported, with decorators in the right order."""
     try:
         discover_tasks()
     except DEFINITION_ERRORS as error:
@@ -92,7 +92,10 @@ def check_tasks(**_options: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - Dj
         places = [f"{line.filename}:{line.lineno}" for line in lines if line.name == "<module>"]
         yield Error(
             f"{places[-1]} cannot be imported: {error}",
-            hint="@scheduled_task(…) goes above @task(…); @exactly_once and @duly_options(…) below",
+            hint=(
+                "put @scheduled_task(…) above @task(…), and @exactly_once and @duly_options(…) "
+                "below it"
+            ),
             id="duly.E006",
         )
 
@@ -101,7 +104,7 @@ def check_workers(
     databases: Sequence[str] | None = None,
     **_options: Any,  # noqa: ANN401 - Django's
 ) -> Iterable[CheckMessage]:
-    """Check for `check --deploy --database default` that there are tables, and a worker."""
+    """Check that the tables and a worker exist, for `check --deploy --database default`."""
     from duly.integrations.django.app import DjangoDuly  # noqa: PLC0415 - reads settings
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
 
@@ -130,8 +133,8 @@ def _check_import(databases: Sequence[str]) -> Iterable[CheckMessage]:
     for alias in databases:
         if has_rows(alias):
             yield checks.Warning(
-                f"schedules of django-periodic-tasks in {alias!r} were not imported, so those of "
-                f"its admin do not fire and those that were disabled do",
+                f"schedules of django-periodic-tasks in {alias!r} were not imported, so the "
+                "schedules of its admin do not fire, and disabled ones do",
                 hint=f"python manage.py duly import-periodic-tasks --database {alias}",
                 id="duly.W005",
             )

@@ -1,4 +1,4 @@
-"""What the processes that a command starts have to know: settings, modules, and test databases."""
+"""Passes settings, import paths and test databases to the processes that a command starts."""
 
 import json
 import os
@@ -14,16 +14,16 @@ from django.db import connections
 from duly.integrations.django.databases import is_testing
 
 _OF_EVERY_COMMAND = frozenset({"--settings", "--pythonpath"})
-"""Django has read these before it asks a command."""
+"""Django has read these options before it calls a command."""
 _TEST_DATABASES = "DULY_TEST_DJANGO_DATABASES"
-"""The names of the databases of a test, by alias: settings name those of production."""
+"""The names of the test databases by alias. The settings name the production databases."""
 
 
 @contextmanager
 def export_environment(pythonpath: str | None = None) -> Iterator[None]:
-    """Let processes that are started in the block work for the project as this one does.
+    """Let processes started in the block use the same project as this process.
 
-    They find it from whichever folder this one was started, and use the databases of its test.
+    They find the project regardless of the current folder, and use the databases of a running test.
     """
     _export_paths(pythonpath)
     if is_testing():
@@ -43,7 +43,7 @@ def use_test_databases() -> None:
 
 def _export_paths(pythonpath: str | None) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings.SETTINGS_MODULE)
-    # The folder of manage.py is where Python looks first, and in a new process it would not.
+    # Python searches the folder of manage.py first. A new process would not search it.
     script = str(Path(sys.argv[0]).resolve().parent)
     given = [] if pythonpath is None else [str(Path(pythonpath).resolve())]
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -52,7 +52,7 @@ def _export_paths(pythonpath: str | None) -> None:
 
 
 def split(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments without the options of every command, and those."""
+    """Return the arguments without the options of every command, and those options separately."""
     rest: list[str] = []
     found: dict[str, str] = {}
     left = iter(arguments)
@@ -66,9 +66,9 @@ def split(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def named_backend(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the alias that `--backend` names in front of a command, and what is behind that."""
+    """Return the alias given as `--backend` before a command, and the arguments after it."""
     if arguments[:1] != ["--backend"]:
         return "default", arguments
     if len(arguments) == 1:
-        raise CommandError("--backend needs the alias of a backend in TASKS behind it")
+        raise CommandError("--backend needs the alias of a backend in TASKS as its value")
     return arguments[1], arguments[2:]

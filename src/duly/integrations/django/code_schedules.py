@@ -1,4 +1,4 @@
-"""`@scheduled_task`: a cron schedule for a task of Django's, whichever backend carries that."""
+"""`@scheduled_task`: a cron schedule for a Django task of any backend."""
 
 import functools
 import inspect
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Task)
 
 @dataclass(frozen=True)
 class ScheduleEntry:
-    """A schedule that code defines."""
+    """A schedule defined in code."""
 
     task: Task
     cron_expression: str
@@ -47,23 +47,23 @@ class ScheduleEntry:
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
     queue_name: str | None = None
-    """The task's own if None; so are the next two."""
+    """None uses the task's own value. The same applies to the next two fields."""
     priority: int | None = None
     backend: str | None = None
     rules: ScheduleOptions = field(default_factory=ScheduleOptions)
 
     def chosen(self) -> Task:
-        """Return the task as it is asked for here; Django says what the backend would refuse."""
+        """Return the task with this schedule's options. Django raises if the backend refuses it."""
         return self.task.using(
             queue_name=self.queue_name, priority=self.priority, backend=self.backend
         )
 
     def define(self) -> Duly:
-        """Tell the application that fires it, and return that; workers there make it known."""
+        """Define the schedule in the application that fires it, and return the application."""
         task = self.chosen()
         app, definition = register_task(task)
         fired = replace(definition, queue=task.queue_name, priority=task.priority)
-        # django-periodic-tasks enqueues every instant, also while the last run is live.
+        # django-periodic-tasks enqueues every instant, even while the last run is live.
         rules: ScheduleOptions = {"overlap": "allow", **self.rules}
         app.schedules.define(
             self.name,
@@ -77,7 +77,7 @@ class ScheduleEntry:
 
 
 class ScheduleRegistry:
-    """Schedules by name; those of `schedule_registry` are fired, others once they are synced."""
+    """Schedules by name. Those of `schedule_registry` fire; others fire once they are synced."""
 
     def __init__(self, *, is_fired: bool = False) -> None:
         self._is_fired = is_fired
@@ -97,7 +97,7 @@ class ScheduleRegistry:
         backend: str | None = None,
         **rules: Unpack[ScheduleOptions],
     ) -> None:
-        """Add a schedule, or say what is wrong with it."""
+        """Add a schedule. Raise an error if it is invalid."""
         Cron(cron, timezone, seconds_field="last")
         called = list(args or ()), dict(kwargs or {})
         entry = ScheduleEntry(
@@ -105,7 +105,7 @@ class ScheduleRegistry:
         )
         if self._entries.get(name, entry) != entry:
             raise BadOption(
-                f"a schedule {name!r} is registered already; give this one another name"
+                f"a schedule {name!r} is already registered; give this one another name"
             )
         entry.chosen()
         if self._is_fired:
@@ -113,12 +113,12 @@ class ScheduleRegistry:
         self._entries[name] = entry
 
     def get_entries(self) -> dict[str, ScheduleEntry]:
-        """Return them by name."""
+        """Return the schedules by name."""
         return dict(self._entries)
 
 
 schedule_registry = ScheduleRegistry(is_fired=True)
-"""Where `@scheduled_task` puts what it is given."""
+"""The registry that `@scheduled_task` uses by default."""
 
 
 def scheduled_task(
@@ -128,19 +128,21 @@ def scheduled_task(
     registry: ScheduleRegistry | None = None,
     **options: Any,  # noqa: ANN401 - those of `ScheduleRegistry.register`
 ) -> Callable[[T], T]:
-    """Run a task at the times of a cron expression, once for each, however many workers look.
+    """Run a task at the times of a cron expression, once per instant for any number of workers.
 
-    It goes above `@task()`. The last of six fields of `cron` names seconds, as croniter reads
-    them. Without `name` the schedule is named as its task. Other options are those of
-    `ScheduleRegistry.register` and the rules of a schedule: `misfire="latest"` for instants that
-    were missed, and `overlap="allow"` for instants that come due while the last run is live. As in
-    django-periodic-tasks, these are enqueued; `overlap="skip"` skips them, and `"queue"` lets them
-    wait.
+    Put it above `@task()`. If `cron` has six fields, the last one is seconds, as in croniter.
+    Without `name` the schedule has the name of its task. Other options are those of
+    `ScheduleRegistry.register` and the rules of a schedule: `misfire="latest"` applies to instants
+    that were missed, and `overlap="allow"` to instants that become due while the last run is live.
+    By default such instants are enqueued, as in django-periodic-tasks; `overlap="skip"` skips them,
+    and `"queue"` lets them wait.
     """
 
     def decorate(task: T) -> T:
         if not isinstance(task, TASK_CLASSES):
-            raise BadOption("@scheduled_task(…) goes above @task(), which makes the task it fires")
+            raise BadOption(
+                "put @scheduled_task(…) above @task(), which makes the task that the schedule fires"
+            )
         chosen = schedule_registry if registry is None else registry
         chosen.register(task, cron=cron, name=name or task.module_path, **options)
         return task
@@ -149,9 +151,9 @@ def scheduled_task(
 
 
 def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
-    """Make the database agree with the code now, as every worker does when it starts.
+    """Update the schedules in the database from the code, as every worker does when it starts.
 
-    A pause outlives it, and what came due meanwhile is still accounted for.
+    A pause is kept, and instants that became due in the meantime are still handled.
     """
     entries = (schedule_registry if registry is None else registry).get_entries().values()
     for app in {entry.define() for entry in entries} | {scheduler_app()}:
@@ -159,7 +161,7 @@ def sync_code_schedules(registry: ScheduleRegistry | None = None) -> None:
 
 
 def register_task(task: Task) -> tuple[Duly, Definition]:
-    """Make a task known to who fires it: its own backend, or the scheduler of all others."""
+    """Register a task with the application that fires it: its own backend, or the scheduler's."""
     carrier = task.get_backend()
     if isinstance(carrier, DulyBackend):
         carrier.validate_task(task)
@@ -172,14 +174,14 @@ def register_task(task: Task) -> tuple[Duly, Definition]:
     place = {"name": name, "queue": task.queue_name, "priority": task.priority}
     function = undecorated(task.func)
     if function is None:
-        # The rest of what duly could do for it is up to its backend.
+        # The task's backend provides the other features, so only `redact` applies here.
         secrets = options_of(task, frozenset({"redact"}))
         definition = define(_enqueue_wrapper(task), **place, **secrets)
     else:
         if task.takes_context:
             raise BadOption(
-                f"{task.module_path} takes the context of its backend, which an execution that "
-                f"duly vouches for has none of"
+                f"{task.module_path} takes the context of its backend, but an execution that duly "
+                "guards has no such context"
             )
         CARRIER.carries(task)
         options = {**once_options(task.func), **options_of(task, DEFINITION_OPTIONS)}
@@ -196,7 +198,10 @@ def register_task(task: Task) -> tuple[Duly, Definition]:
 
 
 def _enqueue_wrapper(task: Task) -> Callable[..., None]:
-    """Return what enqueues a task on its own backend, perhaps twice if it is killed meanwhile."""
+    """Return a function that enqueues a task on its own backend.
+
+    If its process is killed in between, the task may be enqueued twice.
+    """
     signature = signature_of(task.func)
     if task.takes_context:
         signature = signature.replace(parameters=list(signature.parameters.values())[1:])
@@ -215,7 +220,7 @@ def _enqueue_wrapper(task: Task) -> Callable[..., None]:
 
 
 def _with_completion(function: Callable[..., Any], database: str) -> Callable[..., Any]:
-    """Return a function whose writes by Django's models commit with its completion."""
+    """Return a function whose model writes commit together with its completion."""
 
     @functools.wraps(function)
     def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
@@ -226,7 +231,7 @@ def _with_completion(function: Callable[..., Any], database: str) -> Callable[..
 
 
 def _closing_connections(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that leaves no connection of Django's behind."""
+    """Return a function that closes stale Django connections when it ends."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)

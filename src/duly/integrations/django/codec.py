@@ -1,4 +1,4 @@
-"""Arguments as Django has them: JSON, by position and by name just as they were given."""
+"""Encodes arguments as Django keeps them: JSON, positional and named as they were given."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from duly.limits import PAYLOAD_BYTES
 
 
 class PositionKeepingCodec(CallCodec):
-    """Keeps apart what was given by position and what by name, since results show it so."""
+    """Keeps positional and named arguments separate, since task results show them separately."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return the text to store for a call with these arguments, which are of JSON."""
-        super().encode(args, kwargs)  # Refuses what does not fit.
+        """Return the text to store for a call with these JSON arguments."""
+        super().encode(args, kwargs)  # Rejects a call that does not match the function.
         encoder = Encoder(PAYLOAD_BYTES)
         positional = [encoder.encode(value, NO_CLASSES) for value in args]
         named = {name: encoder.encode(value, NO_CLASSES) for name, value in kwargs.items()}

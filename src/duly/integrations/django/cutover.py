@@ -1,8 +1,8 @@
 """Imports the schedules, pauses and executions in the tables of django-periodic-tasks.
 
-A row is marked as taken in the transaction that writes its schedule or run. So each row is imported
-once, whether an import runs twice, in several processes at the same time, or is killed. Schedulers
-and workers of django-periodic-tasks that still run leave such rows alone.
+A row is marked as taken in the transaction that writes its schedule or run. Each row is therefore
+imported once, even if imports run twice, run in several processes at once, or are killed.
+Schedulers and workers of django-periodic-tasks that still run ignore such rows.
 """
 
 import re
@@ -46,11 +46,11 @@ _PENDING, _COMPLETED = "pending", "completed"
 _NOT_IN_NAMES = re.compile(r"[\s,]+")
 _SECOND = timedelta(seconds=1)
 _APPS = Apps()
-"""Apart from the project's models, where django-periodic-tasks may still be installed."""
+"""Separate from the project's models, where django-periodic-tasks may still be installed."""
 
 
 class ScheduledTask(models.Model):
-    """A schedule, with the columns that matter here."""
+    """A schedule, with the columns that the import needs."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=200)
@@ -77,7 +77,7 @@ class ScheduledTask(models.Model):
 
 
 class TaskExecution(models.Model):
-    """What a schedule asked for once."""
+    """One execution that a schedule requested."""
 
     id = models.UUIDField(primary_key=True)
     scheduled_task = models.ForeignKey(ScheduledTask, models.DO_NOTHING, related_name="executions")
@@ -103,33 +103,31 @@ class _RowNotImported(BadOption):
 
 @dataclass
 class ImportReport:
-    """What an import did."""
+    """The result of an import."""
 
     schedules: int = 0
-    """Of the admin, that are duly's now."""
+    """The number of schedules imported from the admin."""
     paused: list[str] = field(default_factory=list)
     fired: list[str] = field(default_factory=list)
-    """Schedules with an instant that had not been fired; the import fires it once."""
+    """Schedules with a missed instant. The import fires it once."""
     executions: int = 0
-    """Executions that had not run, and do so now."""
+    """The number of executions that had not run and were enqueued."""
     notes: list[str] = field(default_factory=list)
     not_imported: dict[str, str] = field(default_factory=dict)
     """Rows that could not be imported, and why."""
 
     def lines(self) -> Iterator[str]:
-        """Return the report as text."""
+        """Return the report as lines of text."""
         yield f"{self.schedules} schedules of the admin imported"
-        yield f"{self.executions} executions that had not run handed to duly"
+        yield f"{self.executions} executions that had not run moved to duly"
         yield from (f"paused, as it was disabled: {name}" for name in self.paused)
         yield from (f"fired once, since an instant was missed: {name}" for name in self.fired)
         yield from self.notes
-        yield from (
-            f"left as it is: {name}: {reason}" for name, reason in self.not_imported.items()
-        )
+        yield from (f"not changed: {name}: {reason}" for name, reason in self.not_imported.items())
 
 
 def import_periodic_tasks(database: str = "default") -> ImportReport:
-    """Import every row that can be imported; a later import tries the others again."""
+    """Import every row that can be imported. A later import tries the others again."""
     report = ImportReport()
     columns = _columns(database, EXECUTIONS)
     if not columns:
@@ -148,7 +146,7 @@ def import_periodic_tasks(database: str = "default") -> ImportReport:
 
 
 def has_rows(database: str) -> bool:
-    """Return whether there are schedules that were not imported."""
+    """Return whether some schedules have not been imported."""
     if not _columns(database, SCHEDULES):
         return False
     found = ScheduledTask.objects.using(database).filter(source__in=(_CODE, _DATABASE))
@@ -158,7 +156,7 @@ def has_rows(database: str) -> bool:
 def adopt(execution_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Return the run of an execution that a message of django-periodic-tasks names.
 
-    None if it has run, or if a worker of duly's own runs it.
+    Return None if the execution has run, or if one of duly's own workers runs it.
     """
     places = (scheduler_app().database, *connections)
     database = next((alias for alias in places if _columns(alias, EXECUTIONS)), None)
@@ -169,7 +167,7 @@ def adopt(execution_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
         )
     with transaction.atomic(using=database):
         rows = TaskExecution.objects.using(database).select_related("scheduled_task")
-        rows = rows.defer("dispatch_count")  # Tables of earlier versions lack it.
+        rows = rows.defer("dispatch_count")  # Tables of earlier versions lack this column.
         row = rows.select_for_update(of=("self",)).filter(pk=execution_id).first()
         if row is None:
             log_notice(f"execution {execution_id} is not in {EXECUTIONS}, so it is skipped")
@@ -204,21 +202,21 @@ def _take_executions(database: str, report: ImportReport, *, has_count: bool) ->
     if given_up:
         report.notes.append(
             f"{given_up} executions stay pending: their schedule is disabled, or they were "
-            f"dispatched {most} times and nothing came of it"
+            f"dispatched {most} times without success"
         )
     pending = TaskExecution.objects.using(database).filter(status=_PENDING)
     locked = len(set(pending.values_list("pk", flat=True)) - looked_at)
     if locked:
         report.notes.append(
             f"{locked} executions are locked, probably by workers of django-periodic-tasks that "
-            f"run them: import again when those workers have ended"
+            "run them: import again after those workers have ended"
         )
 
 
 def _take(
     row: TaskExecution, app: Duly, task: Task, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str | None:
-    """Make a run of an execution that is pending and locked, and return its id."""
+    """Enqueue a run for a pending, locked execution, and return the run's id."""
     definition = app.registry.get(register_task(task)[1].name)
     called = EngineTask[..., Any](app, definition).using(
         key=_key(row),
@@ -240,7 +238,7 @@ def _take_schedule(row: ScheduledTask, report: ImportReport) -> None:
     if row.source == _CODE:
         entry = schedule_registry.get_entries().get(row.name)
         if entry is None:
-            report.notes.append(f"schedule {row.name!r} is gone from the code")
+            report.notes.append(f"schedule {row.name!r} is no longer in the code")
             _mark(row)
             return
         app = on_django_connection(entry.define())
@@ -257,7 +255,7 @@ def _take_schedule(row: ScheduledTask, report: ImportReport) -> None:
             _add(row, name, app, task)
             report.schedules += 1
         if name != row.name:
-            report.notes.append(f"schedule {row.name!r} is named {name!r} here")
+            report.notes.append(f"schedule {row.name!r} is called {name!r} here")
     if is_new and not row.enabled:
         app.schedules.pause(name, actor=ACTOR, reason="disabled in django-periodic-tasks")
         report.paused.append(name)
@@ -269,10 +267,10 @@ def _take_schedule(row: ScheduledTask, report: ImportReport) -> None:
 def _fire_if_missed(app: Duly, name: str, due: datetime, report: ImportReport) -> None:
     due = timezone.make_aware(due) if timezone.is_naive(due) else due
     last = app.schedules.firings(name, limit=1)
-    # A scheduler of duly that ran before the import may have fired it.
+    # A duly scheduler that ran before the import may have fired the instant.
     if due > timezone.now() or (last and last[0].instant >= due):
         return
-    # At a change of the clocks, croniter and duly may compute different instants.
+    # At a clock change, croniter and duly may compute different instants.
     if not app.schedules.backfill(name, due, due + _SECOND, actor=ACTOR):
         app.schedules.run_now(name, actor=ACTOR)
     report.fired.append(name)
@@ -290,20 +288,20 @@ def _add(row: ScheduledTask, name: str, app: Duly, task: Task) -> None:
         kwargs=row.kwargs,
         on_duplicate="error",
         actor=ACTOR,
-        # django-periodic-tasks enqueues every instant, also while the last run is live.
+        # django-periodic-tasks enqueues every instant, even while the last run is live.
         overlap="allow",
     )
 
 
 def _mark(row: ScheduledTask) -> None:
-    """Mark a schedule so that a scheduler of django-periodic-tasks does not fire it any more."""
+    """Mark a schedule so that schedulers of django-periodic-tasks no longer fire it."""
     taken = _TAKEN if row.enabled else _TAKEN_DISABLED
     rows = ScheduledTask.objects.using(row._state.db).filter(pk=row.pk)  # noqa: SLF001 - Django's
     rows.update(source=taken, enabled=False, next_run_at=None)
 
 
 def _target_of(row: ScheduledTask) -> tuple[Duly, Task]:
-    """Return the task of a schedule as that asks for it, and the application that fires it."""
+    """Return the application that fires a schedule, and the task with the schedule's options."""
     module, _, attribute = row.task_path.rpartition(".")
     task = getattr(sys.modules.get(module), attribute, None)
     if not isinstance(task, TASK_CLASSES):
@@ -315,7 +313,7 @@ def _target_of(row: ScheduledTask) -> tuple[Duly, Task]:
 
 
 def on_django_connection(app: Duly) -> Duly:
-    """Return an application of the same tasks that is a part of Django's open transaction."""
+    """Return an application with the same tasks that takes part in Django's open transaction."""
     if not isinstance(app, DjangoDuly) or not app.runs_tasks:
         return app
     other = DjangoDuly(app.database)
@@ -346,9 +344,9 @@ def _columns(database: str, table: str) -> set[str]:
 
 @contextmanager
 def _in_transactions(database: str) -> Iterator[None]:
-    """Open a transaction, or a savepoint, in a database and in all that have duly's tables.
+    """Open a transaction, or a savepoint, in a database and in all databases with duly's tables.
 
-    The one that marks rows as taken is the last to commit: if the process is killed before, the
+    The transaction that marks rows as taken commits last. If the process is killed before that, the
     next import finds the schedules and the keys of the runs, and only marks the rows.
     """
     with ExitStack() as stack:
@@ -359,14 +357,14 @@ def _in_transactions(database: str) -> Iterator[None]:
 
 @contextmanager
 def _reporting_errors(what: str, database: str, report: ImportReport) -> Iterator[None]:
-    """Undo the import of a row that fails, and report the reason."""
+    """Roll back the import of a row that fails, and report the reason."""
     try:
         with _in_transactions(database):
             yield
     except StoreError:
         raise
     except (PayloadError, TypeError):
-        # The reason may show them, and there may be a secret among them.
+        # The error message may show the arguments, which may contain a secret.
         report.not_imported[what] = "its arguments do not fit the parameters of the task"
     except (DulyError, InvalidTask, ImproperlyConfigured) as error:
         report.not_imported[what] = str(error)

@@ -1,7 +1,7 @@
-"""The dashboard among a project's own pages, for its staff: `path("duly/", dashboard_urls())`.
+"""The dashboard as pages of a Django project, for its staff: `path("duly/", dashboard_urls())`.
 
-The pages are those of `duly.dashboard`, an ASGI application. It runs on an event loop of its own,
-so that a server which speaks WSGI, and one which speaks ASGI, give the same answers, streams too.
+The pages are those of `duly.dashboard`, an ASGI application. It runs on its own event loop, so that
+WSGI and ASGI servers send the same responses, including streams.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Scope = dict[str, Any]
 
 VIEWERS = ("duly.view_run", "duly.view_deadletter", "duly.view_schedule")
 OPERATORS = ("duly.change_run", "duly.change_deadletter", "duly.change_schedule")
-"""The permissions of staff who may look, and of those who may act."""
+"""The permissions that staff need to view pages, and to perform operator actions."""
 _VIEWER = "duly.viewer"
 _NAMESPACE = "duly-dashboard"
 _STREAM = "text/event-stream"
@@ -49,8 +49,8 @@ def dashboard_urls(
 ) -> tuple[list[URLPattern], str, str]:
     """Return the dashboard of a backend's database, for a project's `urlpatterns`.
 
-    Staff with the permissions of `VIEWERS` may look, by the session they have in Django's admin. To
-    act they need those of `OPERATORS`, and `write`.
+    Staff with the permissions of `VIEWERS` may view it, with their session of Django's admin.
+    Actions need the permissions of `OPERATORS`, and `write`.
     """
     options = {"write": write, "show_arguments": show_arguments, "title": title}
     view = _DashboardView(backend, options)
@@ -58,36 +58,37 @@ def dashboard_urls(
 
 
 class _DashboardView:
-    """A view of Django's that hands requests on, and says who asks."""
+    """A Django view that forwards requests to the dashboard together with the viewer."""
 
     csrf_exempt = True
-    """Every form of the dashboard has a token of its own."""
+    """Every form of the dashboard has its own token."""
 
     @property
     def _non_atomic_requests(self) -> set[str]:
-        # What is done here is done on connections of duly's own, which would wait in vain for the
-        # transaction that ATOMIC_REQUESTS opens around a view.
+        # The dashboard writes on duly's own connections. They would deadlock with the transaction
+        # that ATOMIC_REQUESTS opens around a view.
         return set(connections)
 
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
-        from duly.dashboard import dashboard  # noqa: PLC0415 - of an extra
+        from duly.dashboard import dashboard  # noqa: PLC0415 - from an extra
 
         self._make: Callable[[Duly], Any] = partial(dashboard, auth=_auth_hook, **options)
         self._backend = backend
         self._pages: Any = None
         self.app: Duly | None = None
-        """The application behind it, from the first request on."""
+        """The application that the dashboard shows, set at the first request."""
         self.exchanges: set[_AsgiBridge] = set()
-        """What is under way."""
+        """The requests in progress."""
         self._mutex = threading.Lock()
         connection_created.connect(self._close_for_test_databases)
 
     def __call__(self, request: HttpRequest, path: str) -> HttpResponseBase:
-        request.get_host()  # Django refuses names that it does not answer to.
+        request.get_host()  # Django rejects host names that it does not serve.
         if not hasattr(request, "user"):
             raise ImproperlyConfigured(
-                "the dashboard is for staff, whom nobody knows here: add django.contrib.sessions, "
-                "django.contrib.auth, with SessionMiddleware and AuthenticationMiddleware"
+                "the dashboard needs staff users, but this project has no sign-in: add "
+                "django.contrib.sessions, django.contrib.auth, with SessionMiddleware and "
+                "AuthenticationMiddleware"
             )
         viewer = _viewer(request)
         is_public = path.startswith("static/")
@@ -108,7 +109,7 @@ class _DashboardView:
     def _close_for_test_databases(self, connection: Any, **_signal: Any) -> None:  # noqa: ANN401 - Django's
         """Close connections as `close_own_connections` does.
 
-        What would open them again ends first: live pages, and acts on many runs.
+        First end the requests that would open them again: live pages and bulk actions.
         """
         if connection.alias == NO_DB_ALIAS and isinstance(self.app, DjangoDuly):
             for exchange in tuple(self.exchanges):
@@ -123,10 +124,10 @@ async def _auth_hook(request: Any) -> "Viewer | None":  # noqa: ANN401 - Starlet
 
 
 def _viewer(request: HttpRequest) -> "Viewer | None":
-    from duly.dashboard import Viewer  # noqa: PLC0415 - of an extra
+    from duly.dashboard import Viewer  # noqa: PLC0415 - from an extra
 
     user = request.user
-    # Who may change something may look at it, as in Django's admin.
+    # A user who may change something may also view it, as in Django's admin.
     sees_all = all(
         user.has_perm(view) or user.has_perm(change)
         for view, change in zip(VIEWERS, OPERATORS, strict=True)
@@ -147,12 +148,12 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 
 def _app(backend: str) -> Duly:
-    """Return an application that knows all tasks of a database, on connections of its own."""
+    """Return an application with all tasks of a database, on its own connections."""
     register_project_tasks()
     found = backend_of(backend).app if backends() else scheduler_app()
     if not isinstance(found, DjangoDuly):
         return found
-    # Pages are made on threads whose connections Django would never close.
+    # Pages are rendered on threads whose connections Django would never close.
     apart = DjangoDuly(found.database)
     apart.runs_tasks = True
     for app in apps_in(found.database):
@@ -182,7 +183,7 @@ def _scope(request: HttpRequest, path: str, viewer: "Viewer | None") -> Scope:
 
 
 class _AsgiBridge:
-    """One request to an ASGI application, and its answer."""
+    """One request to an ASGI application and its response."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class _AsgiBridge:
         self._loop = LOOP.get()
 
     def answer(self, *, is_async: bool) -> HttpResponseBase:
-        """Return it: whole, or as a stream for whoever serves."""
+        """Return the response, whole or as a stream."""
         start = self._loop.run(self._begin())
         kind = dict(start["headers"]).get(b"content-type", b"").decode("latin-1")
         answer: HttpResponseBase
@@ -210,7 +211,7 @@ class _AsgiBridge:
         del answer["Content-Type"]
         for name, value in start["headers"]:
             if name == b"connection":
-                continue  # The connection is that of Django's server, which has read the request.
+                continue  # The connection belongs to Django's server, which has read the request.
             text = value.decode("latin-1")
             if name == b"set-cookie":
                 answer.cookies.load(text)
@@ -222,7 +223,7 @@ class _AsgiBridge:
         self._response_messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
         self._is_over = asyncio.Event()
         self._task = asyncio.create_task(self._run())
-        # An error has been answered, or is raised below.
+        # An error has been answered already, or is raised by `_next`.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await self._next()
 
@@ -250,8 +251,8 @@ class _AsgiBridge:
         return {"type": "http.disconnect"}
 
     def end(self) -> None:
-        """End the answer as if its client had left, and wait until no thread works on it."""
-        # A process that was forked has the answers of its parent, which are not its own to end.
+        """End the response as if its client had disconnected, and wait until its task has ended."""
+        # A forked process has inherited its parent's responses and must not end them.
         if self._loop is LOOP.get():
             self._loop.run(self._disconnect())
 
@@ -271,7 +272,7 @@ class _AsgiBridge:
                 more = part.get("more_body", False)
                 yield part.get("body", b"")
         finally:
-            # Nothing waits for it: the loop's thread may have stopped with the interpreter.
+            # Do not wait: the loop's thread may have stopped with the interpreter.
             self._loop.start_task(self._end())
 
     async def _parts_on_a_loop(self) -> AsyncIterator[bytes]:
@@ -286,24 +287,24 @@ class _AsgiBridge:
 
 
 class _LoopThread:
-    """An event loop on a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         thread = threading.Thread(target=self._loop.run_forever, name="duly-dashboard", daemon=True)
         thread.start()
 
-    def start_task(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine, and the future of its end
-        """Have it do something."""
+    def start_task(self, what: Any) -> Any:  # noqa: ANN401 - a coroutine and its future
+        """Start a coroutine on the loop, and return the future of its result."""
         return asyncio.run_coroutine_threadsafe(what, self._loop)
 
     def run(self, what: Awaitable[T]) -> T:
-        """Have it do something, and wait for that."""
+        """Run a coroutine on the loop, and wait for its result."""
         found: T = self.start_task(what).result()
         return found
 
     def close(self) -> None:
-        """Let it end."""
+        """Stop the loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 

@@ -1,4 +1,4 @@
-"""The address of a store that lies in one of Django's databases."""
+"""The address of a store in one of Django's databases."""
 
 import sys
 import threading
@@ -18,26 +18,26 @@ from duly.store.store_factory import sqlite_path
 _OF_DJANGO = frozenset(
     {"assume_role", "isolation_level", "pool", "server_side_binding", "cursor_factory", "context"}
 )
-"""Options that Django and psycopg take, and that the server's library does not know."""
+"""Options of Django and psycopg that libpq does not know."""
 
 
 def url_of(alias: str) -> str:
-    """Return the address of a database of Django's, the one for tests while those run."""
+    """Return the address of a Django database, or of its test database while tests run."""
     connection = connections[alias]
-    # Those of all threads: a thread's own connection may be older than they are.
+    # The settings of all threads. A thread's own connection may be older than they are.
     settings: dict[str, Any] = connections.settings[alias]
     if connection.vendor == "sqlite":
         name = str(settings["NAME"])
         if is_in_memory(alias):
             raise ImproperlyConfigured(
-                f"the database {alias!r} lies in memory, where no worker could see its runs"
+                f"the database {alias!r} is in memory, where no worker could see its runs"
             )
         return f"sqlite:///{quote(str(Path(name).absolute()))}"
     if connection.vendor == "postgresql":
         return _postgresql(settings)
     raise ImproperlyConfigured(
-        f"the database {alias!r} is a {connection.display_name}; duly keeps runs in SQLite or "
-        f"PostgreSQL: name such a database by OPTIONS={{'database': …}} or {{'url': …}}"
+        f"the database {alias!r} is a {connection.display_name}; duly stores runs in SQLite or "
+        "PostgreSQL: set such a database with OPTIONS={'database': …} or {'url': …}"
     )
 
 
@@ -57,34 +57,34 @@ def _postgresql(settings: dict[str, Any]) -> str:
 
 
 class DjangoConnectionProvider:
-    """Lends the connection that Django uses in this thread."""
+    """Provides the connection that Django uses in this thread."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        """Lend it as it is."""
+        """Provide the connection as it is."""
         connection = connections[self._alias]
         connection.ensure_connection()
         yield connection.connection
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
-        """Lend it with a transaction or a savepoint of Django's open on it."""
+        """Provide the connection with an open Django transaction or savepoint."""
         with transaction.atomic(using=self._alias):
             yield connections[self._alias].connection
 
 
 def external_store(alias: str) -> Store:
-    """Return a store on whichever connection Django uses at the time."""
+    """Return a store that uses Django's current connection."""
     lender, vendor = DjangoConnectionProvider(alias), connections[alias].vendor
     if vendor == "postgresql":
         from duly.store.postgres.external import ExternalPostgresStore  # noqa: PLC0415 - one driver
 
         return ExternalPostgresStore(lender, url_of(alias))
     if vendor != "sqlite":
-        url_of(alias)  # Says what is wrong.
+        url_of(alias)  # Raises the error for this database.
     from duly.store.sqlite.external import ExternalSqliteStore  # noqa: PLC0415 - one driver only
 
     path = None if is_in_memory(alias) else sqlite_path(url_of(alias))
@@ -92,7 +92,7 @@ def external_store(alias: str) -> Store:
 
 
 def is_in_memory(alias: str) -> bool:
-    """Say whether a database is SQLite's in memory, as those of tests are."""
+    """Return whether a database is an SQLite database in memory, as in tests."""
     name = str(connections.settings[alias]["NAME"])
     return name == ":memory:" or "mode=memory" in name
 
@@ -100,8 +100,8 @@ def is_in_memory(alias: str) -> bool:
 def is_only_connection(alias: str) -> bool:
     """Return whether only Django's connection in this thread can use a database now.
 
-    Others cannot reach one in memory, wait for an open transaction on SQLite, and do not see what
-    a `TestCase` wrote, which is never committed.
+    Other connections cannot reach a database in memory. On SQLite they wait for an open
+    transaction. They do not see what a `TestCase` wrote, because it is never committed.
     """
     connection = connections[alias]
     is_locked = connection.vendor == "sqlite" and connection.in_atomic_block
@@ -116,20 +116,20 @@ def is_in_test_case(alias: str) -> bool:
 
 
 def is_testing() -> bool:
-    """Return whether a test runner of Django's has set up this process for its tests."""
-    # Looked up, since importing it would import all that Django has for tests.
+    """Return whether a Django test runner has set up this process."""
+    # Looked up in sys.modules, since an import would load all of Django's test support.
     utils: Any = sys.modules.get("django.test.utils")
-    return utils is not None and hasattr(utils._TestState, "saved_data")  # noqa: SLF001 - no other
+    return utils is not None and hasattr(utils._TestState, "saved_data")  # noqa: SLF001 - no public way
 
 
 def transaction_limit_seconds(alias: str) -> float:
-    """Return how long the transaction of a body may be open: on SQLite everybody waits for it."""
+    """Return how long a task transaction may be open. On SQLite it blocks all other writers."""
     is_sqlite = connections[alias].vendor == "sqlite"
     return SQLITE_TRANSACTION_SECONDS if is_sqlite else POSTGRES_TRANSACTION_SECONDS
 
 
 class WriterLock:
-    """The lock by which writers of a store in SQLite's file take turns; PostgreSQL has none."""
+    """The lock that serializes writers of an SQLite store. PostgreSQL stores have none."""
 
     def __init__(self, store: Store) -> None:
         self._lock: Any = getattr(store, "lock", None)
@@ -137,13 +137,13 @@ class WriterLock:
         self._mutex = threading.Lock()
 
     def acquire(self) -> None:
-        """Wait for it."""
+        """Acquire the lock, and wait for it if necessary."""
         if self._lock is not None:
             self._lock.acquire()
             self._is_held = True
 
     def release(self) -> None:
-        """Let the next writer go on; said again, do nothing."""
+        """Release the lock. Safe to call repeatedly."""
         with self._mutex:
             is_held, self._is_held = self._is_held, False
         if is_held:
@@ -151,8 +151,9 @@ class WriterLock:
 
 
 def roll_back_from_timer(alias: str, raw: Any, using: AbstractContextManager[Any]) -> None:  # noqa: ANN401 - the driver's own
-    """Roll back the transaction of another thread, which uses the connection under this lock."""
-    with suppress(Exception):  # It ends some way or other; whoever uses it is told why.
+    """Roll back another thread's transaction, whose connection is used under this lock."""
+    # The transaction ends in any case, and the code that uses it gets the reason.
+    with suppress(Exception):
         if connections[alias].vendor == "sqlite":
             raw.interrupt()
         else:

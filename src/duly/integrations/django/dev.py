@@ -1,4 +1,4 @@
-"""`manage.py duly dev`: workers that begin anew when the code changes, as `runserver` does."""
+"""`manage.py duly dev`: workers that restart when the code changes, as `runserver` does."""
 
 import atexit
 import sys
@@ -12,7 +12,7 @@ _GRACE_SECONDS = 5.0
 
 
 def run() -> None:
-    """Work until Ctrl-C, each time the code changes in a new process."""
+    """Run workers until Ctrl-C, in a new process whenever the code changes."""
     autoreload.run_with_reloader(_work)
 
 
@@ -21,9 +21,9 @@ def _work() -> None:
     names = []
     for name, app in apps_of_project().items():
         worker = app.worker().start()
-        # Django ends this process where it stands; what runs is given time and then handed back.
+        # Django ends this process abruptly. Running tasks get some time and are then released.
         atexit.register(worker.stop, grace=_GRACE_SECONDS)
         names.append(name)
-    sys.stdout.write(f"Working for {', '.join(names)}; begins anew when the code changes.\n")
+    sys.stdout.write(f"Running the tasks of {', '.join(names)}; restarts when the code changes.\n")
     sys.stdout.flush()
     threading.Event().wait()

@@ -1,4 +1,4 @@
-"""Runs the store's own migrations inside Django's, and writes the version that both go by."""
+"""Runs the store's own migrations inside Django's, and records the version that both use."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,15 +14,16 @@ _PACKAGES = {"sqlite": "duly.store.sqlite", "postgresql": "duly.store.postgres"}
 
 
 def forwards(version: int) -> Callable[[Any, Any], None]:
-    """Return what brings the tables to a version, if `duly db migrate` has not done so before.
+    """Return a function that migrates the tables to a version.
 
-    A migration that builds an index CONCURRENTLY on PostgreSQL needs `atomic = False`.
+    It does nothing if `duly db migrate` has done so before. A migration that builds an index
+    CONCURRENTLY on PostgreSQL needs `atomic = False`.
     """
 
     def run(_apps: Any, schema_editor: Any) -> None:  # noqa: ANN401 - Django's
         connection = schema_editor.connection
         dialect = _DIALECTS.get(connection.vendor)
-        if dialect is not None:  # Nothing of duly's can lie in another database.
+        if dialect is not None:  # Other databases cannot contain duly's tables.
             dialect(connection, version)
 
     return run
@@ -33,7 +34,7 @@ def make_tables_without_migrations(
     using: str,
     **_signal: Any,  # noqa: ANN401 - as above
 ) -> None:
-    """Make the tables where a test asks Django to run no migrations, as `--nomigrations` does."""
+    """Create the tables if a test tells Django to run no migrations, as `--nomigrations` does."""
     module, _ = MigrationLoader.migrations_module(sender.label)
     connection = connections[using]
     package = _PACKAGES.get(connection.vendor)

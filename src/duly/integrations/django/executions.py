@@ -1,9 +1,9 @@
-"""`@exactly_once`: each execution that a schedule asks for begins at most once, whoever carries it.
+"""`@exactly_once`: each execution of a schedule starts at most once, whichever backend runs it.
 
-The tick that finds an instant due makes a run of it, in the database. If another backend carries
-the task, the run is handed to that after the commit, and again while nobody has begun it. A message
-names the run and how often that was claimed: whoever comes second claims nothing. A body whose
-process was lost does not begin again: the run ends `interrupted`, for a person to look at.
+When a schedule is due, duly creates a run in the database. If another backend runs the task, the
+run is sent to it after the commit, and again as long as no worker has started it. A message
+contains the run and its claim number, so a second delivery claims nothing. A task whose process was
+lost does not start again: the run ends as `interrupted` and waits for an operator.
 """
 
 import functools
@@ -33,11 +33,11 @@ from duly.limits import RELAY_STALE_SECONDS
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
-"""The argument that names an execution, as users of django-periodic-tasks know it."""
+"""The argument with the id of an execution, as users of django-periodic-tasks know it."""
 MOST_DISPATCHES = 3
 _RETENTION = timedelta(hours=24)
 RAISED = RecentExceptions()
-"""What bodies of executions raised that another backend carries."""
+"""The exceptions of executions that other backends run."""
 _UNDECORATED = "_duly_exactly_once"
 _OPTIONS = "_duly_once_options"
 
@@ -49,11 +49,11 @@ def exactly_once(*, transaction: bool = False) -> Callable[[F], F]: ...
 def exactly_once(
     function: Callable[..., Any] | None = None, *, transaction: bool = False
 ) -> Callable[..., Any]:
-    """Let each scheduled execution of a task begin at most once; it goes below `@task()`.
+    """Start each scheduled execution of a task at most once. Put it below `@task()`.
 
-    With `transaction=True` what the function writes by Django's models commits with its
-    completion. What was lost before that has written nothing, and begins again.
-    Called or enqueued by hand, without an execution, the function simply runs.
+    With `transaction=True`, what the function writes through Django's models commits together with
+    its completion. If the process is lost before that, nothing is written and the function runs
+    again. A function that is called or enqueued directly, without an execution, simply runs.
     """
     if function is None:
         return partial(_once, options=_TRANSACTION if transaction else _AT_MOST_ONCE)
@@ -66,7 +66,7 @@ _TRANSACTION: dict[str, Any] = {"transaction": True}
 
 def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[..., Any]:
     if isinstance(function, TASK_CLASSES):
-        raise BadOption("@exactly_once goes below @task(), next to the function")
+        raise BadOption("put @exactly_once below @task(), next to the function")
     if "transaction" in options and inspect.iscoroutinefunction(function):
         raise BadOption("@exactly_once(transaction=True) needs a plain def function")
 
@@ -96,45 +96,45 @@ def _once(function: Callable[..., Any], *, options: dict[str, Any]) -> Callable[
 
 
 def once_options(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return what `@exactly_once` asks of the engine; nothing if that is not there."""
+    """Return the engine options that `@exactly_once` sets, or nothing without it."""
     return dict(getattr(function, _OPTIONS, {}))
 
 
 def undecorated(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the function below `@exactly_once`, None if that is not there."""
+    """Return the function below `@exactly_once`, or None without it."""
     found: Callable[..., Any] | None = getattr(function, _UNDECORATED, None)
     return found
 
 
 class DjangoCarrier:
-    """Hands runs to the other backends of a project."""
+    """Sends runs to the other backends of a project."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
 
     @property
     def pace(self) -> ResendPolicy:
-        """How often an execution is handed over that nobody begins."""
+        """How often an execution that no worker starts is sent again."""
         most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
         stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
-        # Once would mean never again, though the one message may have been lost.
+        # One dispatch would mean no retry, although that one message may have been lost.
         return ResendPolicy(stale, None if most is None else max(most, 2))
 
     def attach(self, _app: Duly) -> None:
-        """Do nothing: which application that is, the settings of the project say."""
+        """Do nothing: the settings of the project determine the application."""
 
     def carries(self, task: Task) -> None:
-        """Remember which task a name stands for."""
+        """Remember the task of a name."""
         self._tasks[name_of(task)] = task
 
     def send(self, messages: Sequence[CarrierMessage]) -> None:
-        """Enqueue the tasks on their own backends, each with the name of its execution."""
+        """Enqueue the tasks on their own backends, each with the id of its execution."""
         failed: dict[str, Exception] = {}
         try:
             for message in messages:
                 try:
                     self._enqueue(message)
-                except Exception as error:  # noqa: BLE001 - of one backend, that others know nothing of
+                except Exception as error:  # noqa: BLE001 - must not affect other backends
                     failed[message.run_id] = error
         finally:
             close_stale_connections()
@@ -147,15 +147,15 @@ class DjangoCarrier:
 
 
 def retention() -> float | None:
-    """Return for how many seconds executions that have ended are kept; None is as for all runs."""
+    """Return for how many seconds finished executions are kept. None means the general setting."""
     kept = getattr(settings, "DULY_EXECUTION_RETENTION", _RETENTION)
     return kept.total_seconds() if isinstance(kept, timedelta) else kept
 
 
 def name_of(task: Task) -> str:
-    """Return what the runs of a task are named that another backend carries.
+    """Return the task name for the runs of a task that another backend runs.
 
-    One task may be scheduled on several of them, and enqueued by hand on duly's own.
+    One task may be scheduled on several backends, and enqueued directly on duly's own.
     """
     return f"{task.module_path}@{task.backend}"
 
@@ -163,12 +163,12 @@ def name_of(task: Task) -> str:
 def _run_attempt(
     function: Callable[..., Any], execution: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - as above
-    """Run one attempt to its end, if it is still to be had; return what came of it."""
+    """Run one attempt to its end if it can still be claimed, and return its result."""
     run_id, has_claim, claim_number = execution.partition(":")
     if not has_claim:
-        from duly.integrations.django.cutover import adopt  # noqa: PLC0415 - needs this
+        from duly.integrations.django.cutover import adopt  # noqa: PLC0415 - it imports this module
 
-        # A message that django-periodic-tasks has left in the queue: its run has not begun here.
+        # django-periodic-tasks left this message in the queue, so its run has not started here.
         adopted, claim_number = adopt(execution, args, kwargs), "0"
         if adopted is None:
             return None
@@ -190,7 +190,7 @@ def _run_attempt(
 
 
 def _run(app: DjangoDuly, run_id: str, claim_number: int, task: str) -> bool:
-    """Run one attempt to its end; return whether there was one to run."""
+    """Run one attempt to its end. Return whether there was one to run."""
     if app.is_inline():
         with inline_worker(app) as worker:
             return worker.carry(run_id, claim_number)
@@ -203,7 +203,10 @@ def _run(app: DjangoDuly, run_id: str, claim_number: int, task: str) -> bool:
 
 
 def _get_claimable(app: Duly, run_id: str, claim_number: int) -> RunRecord | None:
-    """Return a run if it is worth trying: a look is cheaper than a worker, and most are doubled."""
+    """Return a run if it can be claimed.
+
+    Reading the run costs less than starting a worker, and most deliveries are duplicates.
+    """
     try:
         record = app.runs.get(run_id).record
     except RunNotFound:
@@ -213,10 +216,10 @@ def _get_claimable(app: Duly, run_id: str, claim_number: int) -> RunRecord | Non
 
 
 def _register_task(app: Duly, function: Callable[..., Any], name: str) -> None:
-    """Make a task known under which an execution was brought; perhaps no code schedules it so."""
+    """Register the task of an execution. Perhaps no code schedules it on this backend."""
     path, _, backend = name.rpartition("@")
     if app.registry.find(name) is None and path == f"{function.__module__}.{function.__qualname__}":
-        from duly.integrations.django.code_schedules import register_task  # noqa: PLC0415 - needs this
+        from duly.integrations.django.code_schedules import register_task  # noqa: PLC0415 - it imports this module
 
         task = getattr(sys.modules[function.__module__], function.__qualname__)
         register_task(task.using(backend=backend))

@@ -1,4 +1,4 @@
-"""Columns that each database has its own type for, as Django's models see them."""
+"""Model fields for columns whose type differs between the databases."""
 
 from datetime import datetime
 from typing import Any
@@ -14,11 +14,11 @@ class InstantField(models.Field):
     """An instant: microseconds on SQLite, a timestamp on PostgreSQL."""
 
     def get_internal_type(self) -> str:
-        """Say what converts nothing."""
+        """Return a type for which Django converts nothing."""
         return "BigIntegerField"
 
     def from_db_value(self, value: Any, *_place: Any) -> datetime | None:  # noqa: ANN401 - Django's
-        """Return a datetime such as Django's own fields give."""
+        """Return a datetime as Django's own fields do."""
         if value is None:
             return None
         found = moment(value) if isinstance(value, int) else value
@@ -26,14 +26,14 @@ class InstantField(models.Field):
 
 
 class RunIdField(models.UUIDField):
-    """A UUID, which SQLite keeps as text with its dashes, where Django's own has none."""
+    """A UUID. SQLite stores it as text with dashes, and Django's own field would omit them."""
 
     def get_db_prep_value(
         self,
         value: Any,  # noqa: ANN401 - Django's
-        connection: Any,  # noqa: ANN401, ARG002 - Django names it
-        prepared: bool = False,  # noqa: FBT001, FBT002 - Django gives it by its place, too
+        connection: Any,  # noqa: ANN401, ARG002 - Django's name
+        prepared: bool = False,  # noqa: FBT001, FBT002 - Django also passes it by position
     ) -> Any:  # noqa: ANN401 - Django's
-        """Return what both databases compare with their column."""
+        """Return a value that both databases can compare with their column."""
         found = value if prepared else self.to_python(value)
         return None if found is None else str(found)

@@ -13,7 +13,7 @@ from duly.worker.inline_worker import InlineWorker
 
 @contextmanager
 def inline_worker(app: Duly) -> Iterator[InlineWorker]:
-    """Yield a worker that runs what is ready, or a run that it is brought, in this thread."""
+    """Yield a worker that runs ready runs, or one given run, in this thread."""
     store = app.store_on_django_connection() if isinstance(app, DjangoDuly) else app.store
     token = ON_EXTERNAL_CONNECTION.set(True)
     try:

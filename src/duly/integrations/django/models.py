@@ -1,4 +1,4 @@
-"""Runs and schedules as Django's admin sees them: to be read here, and written by duly alone."""
+"""Read-only models of runs and schedules for Django's admin. Only duly writes the rows."""
 
 import json
 from typing import Any, ClassVar
@@ -12,24 +12,24 @@ _STATES = [(state.value, state.value) for state in State]
 
 
 class ModelIsReadOnly(TypeError):
-    """Somebody tried to write a row past the engine, which would not know of it."""
+    """Code tried to write a row directly, which the engine would not notice."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a {what} is written by duly alone; act on it in the admin, or by the runs, dead and "
-            f"schedules of task_backends[…].app"
+            f"a {what} cannot be written through this model; use the admin, or the runs, dead and "
+            "schedules of task_backends[…].app"
         )
 
 
 class ReadOnlyQuerySet(models.QuerySet):
-    """Finds rows and leaves them as they are."""
+    """Finds rows and refuses to change them."""
 
     def update(self, **_changes: Any) -> int:  # noqa: ANN401 - Django's
-        """Refuse."""
+        """Raise ModelIsReadOnly."""
         raise ModelIsReadOnly(self.model._meta.verbose_name)  # noqa: SLF001 - Django's own way
 
     def delete(self) -> Any:  # noqa: ANN401 - Django's
-        """Refuse."""
+        """Raise ModelIsReadOnly."""
         raise ModelIsReadOnly(self.model._meta.verbose_name)  # noqa: SLF001 - as above
 
 
@@ -37,7 +37,7 @@ class ReadOnlyManager(models.Manager):
     """All rows."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
-        """Return them."""
+        """Return all rows."""
         return ReadOnlyQuerySet(self.model, using=self._db)
 
 
@@ -48,22 +48,22 @@ class _ReadOnlyModel(models.Model):
         abstract = True
 
     def save(self, *_args: Any, **_options: Any) -> None:  # noqa: ANN401 - Django's
-        """Refuse."""
+        """Raise ModelIsReadOnly."""
         raise ModelIsReadOnly(self._meta.verbose_name)
 
     def delete(self, *_args: Any, **_options: Any) -> Any:  # noqa: ANN401 - Django's
-        """Refuse."""
+        """Raise ModelIsReadOnly."""
         raise ModelIsReadOnly(self._meta.verbose_name)
 
 
 class Run(_ReadOnlyModel):
-    """A run, wherever it is: waiting, ready, running or finished."""
+    """A run in any state: waiting, ready, running or finished."""
 
     id = RunIdField(primary_key=True)
     task = models.TextField()
     queue = models.TextField()
     state = models.TextField(choices=_STATES)
-    cause = models.TextField(null=True)  # noqa: DJ001 - as the view has it
+    cause = models.TextField(null=True)  # noqa: DJ001 - as in the view
     priority = models.IntegerField()
     generation = models.IntegerField()
     attempt = models.IntegerField()
@@ -93,20 +93,20 @@ class Run(_ReadOnlyModel):
 
     @property
     def schedule(self) -> str | None:
-        """The schedule that asked for it, if one did."""
+        """The schedule that created the run, or None."""
         return json.loads(self.tags).get("schedule") if self.tags else None
 
 
 class DeadLetterManager(ReadOnlyManager):
-    """Runs that wait for a person."""
+    """Runs that wait for an operator."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
-        """Return those alone."""
+        """Return only dead letters."""
         return super().get_queryset().filter(state__in=sorted(DEAD))
 
 
 class DeadLetter(Run):
-    """A run that failed or was interrupted, kept with all that is needed to run it again."""
+    """A run that failed or was interrupted, kept with everything needed to run it again."""
 
     objects = DeadLetterManager()
 
@@ -119,7 +119,7 @@ class DeadLetter(Run):
 class Tag(_ReadOnlyModel):
     """A tag of a run."""
 
-    # Three columns are the key; Django is content with the one that runs are found by.
+    # The primary key has three columns. Django accepts the one that runs are found by.
     run_id = RunIdField(primary_key=True)
     name = models.TextField()
     value = models.TextField()
@@ -134,16 +134,16 @@ class Tag(_ReadOnlyModel):
 
 
 class ExecutionManager(ReadOnlyManager):
-    """Runs that schedules asked for."""
+    """Runs that schedules created."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
-        """Return those alone."""
+        """Return only runs of schedules."""
         tagged = Tag.objects.filter(run_id=models.OuterRef("pk"), name="schedule")
         return super().get_queryset().filter(models.Exists(tagged))
 
 
 class Execution(Run):
-    """A run that a schedule asked for."""
+    """A run that a schedule created."""
 
     objects = ExecutionManager()
 
@@ -154,15 +154,15 @@ class Execution(Run):
 
 
 class ScheduleManager(ReadOnlyManager):
-    """Schedules that are not removed."""
+    """Schedules that have not been removed."""
 
     def get_queryset(self) -> Any:  # noqa: ANN401 - Django's
-        """Return those alone."""
+        """Return only schedules that have not been removed."""
         return super().get_queryset().exclude(state="removed")
 
 
 class Schedule(_ReadOnlyModel):
-    """A schedule, which code defines or somebody in the admin."""
+    """A schedule, defined in code or in the admin."""
 
     name = models.TextField(primary_key=True)
     task = models.TextField()
@@ -174,7 +174,7 @@ class Schedule(_ReadOnlyModel):
     state = models.TextField(
         choices=[(state, state) for state in ("active", "paused", "ended", "removed")]
     )
-    reason = models.TextField(null=True)  # noqa: DJ001 - as the table has it
+    reason = models.TextField(null=True)  # noqa: DJ001 - as in the table
     source = models.TextField(choices=[("code", "code"), ("runtime", "database")])
     place = models.TextField("defined by")
     next_at = InstantField(null=True)

@@ -1,4 +1,4 @@
-"""What users of django-periodic-tasks know by other names, for them to find what they had."""
+"""The functions and classes of django-periodic-tasks, under the names that its users know."""
 
 import threading
 from datetime import datetime
@@ -50,14 +50,14 @@ __all__ = [
 def compute_next_run_at(
     cron_expression: str, timezone_name: str = "UTC", base_time: datetime | None = None
 ) -> datetime | None:
-    """Return when an expression comes due next, strictly later than now or than `base_time`."""
+    """Return the next time of a cron expression, strictly after now or after `base_time`."""
     after = instant("base_time", timezone.now() if base_time is None else base_time)
     found = Cron(cron_expression, timezone_name, seconds_field="last").next_after(after)
     return None if found is None else moment(found)
 
 
 def validate_cron_expression(cron_expression: str) -> bool:
-    """Say whether an expression names any time."""
+    """Return whether a cron expression is valid."""
     try:
         Cron(cron_expression, "UTC", seconds_field="last")
     except BadSchedule:
@@ -66,12 +66,12 @@ def validate_cron_expression(cron_expression: str) -> bool:
 
 
 def is_exactly_once(function: Any) -> bool:  # noqa: ANN401 - of a user's task
-    """Say whether a function is below `@exactly_once`."""
+    """Return whether a function is decorated with `@exactly_once`."""
     return undecorated(function) is not None
 
 
 def resolve_task(task_path: str) -> Task:
-    """Return a task of the project by its path; nothing is imported for it."""
+    """Return a task of the project by its path, without importing modules for it."""
     register_project_tasks()
     known = {task.module_path: task for task in project_tasks()}
     if task_path not in known:
@@ -86,10 +86,10 @@ def get_all_task_choices() -> list[tuple[str, str]]:
 
 
 class PeriodicTaskScheduler(threading.Thread):
-    """A thread that fires schedules while other threads serve; `run_scheduler` has no need of it.
+    """A thread that fires schedules in a process with other work. `run_scheduler` does not need it.
 
-    It fires what is due when it is due: `interval` is only how soon it tries again when the
-    database could not be reached at its start.
+    It fires schedules exactly when they are due. `interval` is only how soon it tries again if the
+    database cannot be reached at its start.
     """
 
     def __init__(self, interval: float = 15) -> None:
@@ -101,7 +101,7 @@ class PeriodicTaskScheduler(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Fire until it is stopped."""
+        """Fire schedules until the thread is stopped."""
         app = scheduler_app().with_own_connections()
         while app.is_inline() and not self._is_over.is_set():
             register_project_tasks()
@@ -117,32 +117,32 @@ class PeriodicTaskScheduler(threading.Thread):
                 self._is_over.wait(self.interval)
 
     def tick(self) -> None:
-        """Fire what is due now, and hand it over."""
+        """Fire schedules that are due now, and send their runs to their backends."""
         app = scheduler_app().with_own_connections()
         app.schedules.sync()
         while (fired := fire_due(app.store)).has_more:
             if not fired.looked_at:
-                break  # Others are at the rest.
+                break  # Other schedulers are firing the rest.
         if app.is_inline():
             with inline_worker(app) as worker:
                 worker.drain()
         else:
             app.worker().drain(timeout=self.interval)
-        # Behind it: a run that waited for its time is handed over once it has become ready.
+        # After draining: a run that waited for its time can be sent now that it is ready.
         Relay(app.store, app.registry, app.bus).tick()
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop the thread."""
         self._is_over.set()
 
     def close(self) -> None:
-        """Stop it, and wait until it has ended."""
+        """Stop the thread and wait until it has ended."""
         self.stop()
         self.join()
 
 
 def get_scheduler_class() -> Any:  # noqa: ANN401 - of the user's own
-    """Return what `PERIODIC_TASKS_SCHEDULER_CLASS` names."""
+    """Return the class that `PERIODIC_TASKS_SCHEDULER_CLASS` names."""
     path = getattr(settings, "PERIODIC_TASKS_SCHEDULER_CLASS", None)
     return PeriodicTaskScheduler if path is None else import_string(path)
 
@@ -154,13 +154,13 @@ def _begin() -> Any:  # noqa: ANN401 - as above
 
 
 PROCESS_SCHEDULER = PerProcess(_begin)
-"""The one of this process, if settings ask for it: a forked server has one in each child."""
+"""The scheduler of this process, if the settings request one. A forked server has one per child."""
 
 
 def autostart(**_request: Any) -> None:  # noqa: ANN401 - Django's
-    """Begin with the first request: commands such as `migrate` serve none, and fire nothing.
+    """Start the scheduler at the first request, so that commands such as `migrate` fire nothing.
 
-    Tests make requests too, and would meet what it fires; they call `tick` where they want that.
+    Tests make requests too, and fired runs would disturb them. They call `tick` where they need it.
     """
     if not is_testing():
         PROCESS_SCHEDULER.get()

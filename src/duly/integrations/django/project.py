@@ -1,4 +1,4 @@
-"""Where operators find runs and schedules: duly's databases, and the applications in each."""
+"""Finds the databases with duly's tables, and the applications and tasks of each."""
 
 import sys
 from contextlib import suppress
@@ -17,46 +17,46 @@ from duly.integrations.django.tasks_api import TASK_CLASSES, Task
 
 
 def databases() -> list[str]:
-    """Return the databases of Django's that have duly's tables, by their aliases."""
+    """Return the aliases of the Django databases that have duly's tables."""
     found = dict.fromkeys(app.database for app in _apps())
     return [alias for alias in found if alias in connections and _has_tables(alias)]
 
 
 def app_of(database: str, task: str) -> Duly:
-    """Return the application in a database that knows a task; any one, if none does."""
+    """Return the application in a database that has a task, or any of them if none has it."""
     here = apps_in(database)
     return next((app for app in here if app.registry.find(task) is not None), here[0])
 
 
 def tasks_in(database: str) -> list[str]:
-    """Return the names of the tasks of a database, as far as they were met."""
+    """Return the names of the tasks of a database that are registered so far."""
     here = (app.registry for app in apps_in(database))
     return sorted({found.name for registry in here for found in registry.definitions()})
 
 
 def apps_in(database: str) -> list[DjangoDuly]:
-    """Return the applications whose runs lie in a database."""
+    """Return the applications whose runs are in a database."""
     return [app for app in _apps() if app.database == database]
 
 
 def apps_of_project() -> dict[str, Duly]:
-    """Return the applications by what they are for; the last fires what other backends carry."""
+    """Return the applications by purpose. The last one fires tasks of other backends."""
     found = {f"TASKS[{backend.alias!r}]": backend.app for backend in backends()}
     scheduler = scheduler_app()
     return found | ({"other backends": scheduler} if scheduler.registry.names() else {})
 
 
 def register_project_tasks() -> None:
-    """Make known every task of the project, those of other backends to who fires schedules."""
+    """Register every task of the project. Tasks of other backends go to the scheduler."""
     load_tasks()
     for task in project_tasks():
-        # One that asks for what no execution has cannot be scheduled.
+        # A task that needs features an execution lacks cannot be scheduled.
         with suppress(BadOption):
             register_task(task)
 
 
 def project_tasks() -> list[Task]:
-    """Return the tasks that the modules of installed applications define."""
+    """Return the tasks that modules of installed applications define."""
     packages = tuple(config.name for config in apps.get_app_configs())
     found = (
         (name, attribute, value)
@@ -65,7 +65,7 @@ def project_tasks() -> list[Task]:
         for attribute, value in sorted(vars(module).items())
         if isinstance(value, TASK_CLASSES)
     )
-    # What a module only imported is found where it was defined.
+    # An imported task is found in the module that defines it.
     return [task for name, attribute, task in found if task.module_path == f"{name}.{attribute}"]
 
 

@@ -1,4 +1,4 @@
-"""A run as Django sees it: a `TaskResult`."""
+"""Converts a run to a Django `TaskResult`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ _ERRORS = {
     State.CANCELLED: "duly.errors.RunCancelled",
 }
 _BELOW_TIME = 80
-"""How many bits of a UUIDv7 are below its milliseconds."""
+"""The number of bits of a UUIDv7 below its milliseconds."""
 _MILLISECOND = 1_000
 _RAISED = frozenset({"raised", "timed_out"})
 
@@ -39,7 +39,7 @@ def result_of(
     attempts: Sequence[AttemptRecord],
     backend: str,
 ) -> TaskResult:
-    """Return what Django calls the result, whether it is there already or not."""
+    """Return the `TaskResult` of a run, finished or not."""
     args, kwargs = definition.codec.decode(run.arguments)
     state = State(run.state)
     ran = [attempt for attempt in attempts if attempt.outcome != "handed_back"]
@@ -70,7 +70,7 @@ def result_of(
 def new_result(
     task: Task, run_id: str, args: Sequence[Any], kwargs: dict[str, Any], backend: str
 ) -> TaskResult:
-    """Return the result of a call that was just accepted."""
+    """Return the result of a call that was just enqueued."""
     return TaskResult(
         task=task,
         id=run_id,
@@ -112,7 +112,10 @@ def _class_path(error: str) -> str:
 
 
 def _enqueued_at(run_id: str) -> datetime:
-    """Return when a run's id was made: with the call, so that nobody has to ask the database."""
+    """Return when the run's id was created.
+
+    That happens in the call, so no database read is needed.
+    """
     return _moment((UUID(run_id).int >> _BELOW_TIME) * _MILLISECOND)
 
 

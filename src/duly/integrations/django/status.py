@@ -1,4 +1,4 @@
-"""`manage.py duly status`: who works, what waits, what is dead and what fires next, at a glance."""
+"""`manage.py duly status`: workers, queues, dead letters and next firings at a glance."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from duly.limits import PAGE
 
 
 def lines() -> Iterator[str]:
-    """Return what is to be said of every application of the project."""
+    """Yield the lines about every application of the project."""
     register_project_tasks()
     for name, app in apps_of_project().items():
         yield f"{name}"
@@ -25,7 +25,7 @@ def _facts(app: Duly) -> Iterator[tuple[str, str]]:
         yield "queue", f"{queue.name}: {counts}{' (paused)' if queue.paused else ''}"
     dead = app.dead.list(limit=PAGE)
     more = "" if dead.cursor is None else ", or more"
-    yield "dead", f"{amount(len(dead), 'letter')}{more}"
+    yield "dead", f"{amount(len(dead), 'dead letter')}{more}"
     for schedule in app.schedules.list():
         if app.registry.find(schedule.task) is not None:
             when = (

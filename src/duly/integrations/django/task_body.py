@@ -1,4 +1,4 @@
-"""The body of a run: Django's task function, with what Django promises around it."""
+"""The function that workers run for a Django task, with the behavior that Django promises."""
 
 import functools
 import inspect
@@ -17,19 +17,19 @@ from duly.integrations.django.tasks_api import Task, TaskContext, TaskResult, no
 from duly.registry import Definition
 
 StartedCallback = Callable[[str], TaskResult]
-"""Tells Django that a run has begun, and returns it as Django sees it."""
+"""Sends Django's signal that a run has started, and returns the run's result."""
 
 
 RECENT_EXCEPTIONS = RecentExceptions()
-"""What bodies of tasks on duly's own backends raised."""
+"""The exceptions of tasks on duly's own backends."""
 ON_EXTERNAL_CONNECTION: ContextVar[bool] = ContextVar("on_callers_connection", default=False)
-"""Whether bodies run on the connection of whoever has them run, who may be in a transaction."""
+"""Whether tasks run on the connection of the calling code, which may be in a transaction."""
 
 
 def close_stale_connections() -> None:
     """Close connections of this thread that are broken or too old.
 
-    One whose transaction ends with the run is closed then, if need be.
+    A connection whose transaction ends with the run is closed after that, if necessary.
     """
     if ON_EXTERNAL_CONNECTION.get():
         return
@@ -43,9 +43,10 @@ def body_of(
     begun: StartedCallback,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Callable[..., Any]:
-    """Return the function that workers run for a task, with `around` around a plain one.
+    """Return the function that workers run for a task. `around` wraps a plain function.
 
-    Connections that the last task left broken or too old are closed before it, and its own after.
+    Connections that the previous task left broken or too old are closed before the call, and its
+    own after it.
     """
     function = task.func
     signature = signature_of(function)
@@ -60,7 +61,7 @@ def body_of(
 
         @functools.wraps(function)
         async def body(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's own
-            # The connections of async code are those of the thread that Django's own calls use.
+            # Async code uses the connections of the thread that Django's own sync calls use.
             await sync_to_async(close_stale_connections)()
             try:
                 first = await sync_to_async(context)()
@@ -87,5 +88,5 @@ def body_of(
 
 
 def task_of(definition: Definition) -> Task:
-    """Return the task that a definition was made for."""
+    """Return the task that a definition was created for."""
     return definition.function.task  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Exceptions of bodies that ended in this process, kept until their ends are told."""
+"""Keeps the exceptions of tasks that ended in this process until their ends are reported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,29 +19,30 @@ class RecentExceptions:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Keep what the body of the current run raises in a block."""
+        """Keep an exception that the current run raises in the block."""
         try:
             yield
         except Exception as error:
             self._errors[current().run_id] = error
             if len(self._errors) > _MOST:
-                # Another thread may add one meanwhile; then the next one makes room.
+                # Another thread may add an exception during this. Then the next exception makes
+                # room.
                 with suppress(RuntimeError):
                     self._errors.pop(next(iter(self._errors)), None)
             raise
 
     def pop(self, run_id: str) -> Exception | None:
-        """Return what a run raised here, and forget it."""
+        """Return the exception that a run raised here, and forget it."""
         return self._errors.pop(run_id, None)
 
 
 def exception_for(
     run: "Run[object]", definition: Definition | None, raised: Exception | None
 ) -> Exception:
-    """Return what Django is told of a run that failed: what it raised, if that is known here.
+    """Return the exception to report to Django for a failed run: the original one, if known here.
 
-    An exception may show arguments that are secret. Of a call with such, and of a body in another
-    process, it is the text that is stored.
+    An exception may show secret arguments. If the call has some, or if the task ran in another
+    process, the exception has only the stored text.
     """
     record = run.record
     shown = None if definition is None else definition.codec.redacted(record.arguments)

@@ -12,7 +12,7 @@ from duly.errors import BadOption
 from duly.integrations.django.tasks_api import InvalidTask
 
 DEFINITION_ERRORS = (BadOption, InvalidTask, ImproperlyConfigured)
-"""What a module that defines tasks wrongly raises."""
+"""Errors that a module with a wrong task definition raises on import."""
 
 
 def discover_tasks() -> None:
@@ -21,10 +21,10 @@ def discover_tasks() -> None:
 
 
 def load_tasks() -> None:
-    """Import those, and the views with all they import."""
+    """Import the task modules, and the views with everything they import."""
     if not apps.ready:
         django.setup()
     discover_tasks()
     if getattr(settings, "ROOT_URLCONF", None):
-        # Tasks that are defined beside views are known to who serves those.
+        # Web servers know tasks that are defined next to views, so workers must import views too.
         import_module(settings.ROOT_URLCONF)

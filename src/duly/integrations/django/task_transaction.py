@@ -1,7 +1,7 @@
-"""A transaction of Django's own that ends with the completion of the run whose body it is.
+"""A Django transaction that ends with the completion of the run.
 
-What the body writes by Django's models, what it enqueues, and the word that it is done are one
-commit, fenced by the claim; or nothing of it happens.
+The task's writes through Django's models, its enqueued runs and its completion commit together,
+fenced by the claim, or not at all.
 """
 
 import threading
@@ -30,14 +30,14 @@ T = TypeVar("T")
 CallbackErrorReporter = Callable[[BaseException], None]
 
 _BROKEN = (
-    "nothing of this run was committed: a statement in its transaction failed and the error was "
-    "caught, or set_rollback was called; let the error out, or guard the statement by "
+    "nothing of this run was committed: a statement in its transaction failed and the task caught "
+    "the error, or set_rollback was called; raise the error again, or run the statement in "
     "transaction.atomic()"
 )
 
 
 class DjangoTaskTransaction:
-    """Opens at the first use of its connection, on the thread of the body, and ends there."""
+    """Starts at the first use of its connection, on the task's thread, and ends there."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class DjangoTaskTransaction:
         self._atomic: Any = None
         self._timer: threading.Timer | None = None
         self._connection_lock = threading.RLock()
-        """Held while a statement is under way, and by who ends the transaction in its midst."""
+        """Held while a statement runs, and by the timer when it ends the transaction."""
         self._end_lock = threading.Lock()
-        """Held by who decides whether the body was in time: its own thread, or the timer's."""
+        """Held to decide whether the task was in time, by its own thread or the timer's."""
         self._is_committed = False
         self.too_long: TransactionTooLong | None = None
-        """Why it was rolled back, if it was for that."""
+        """The reason if the transaction was rolled back for its duration."""
 
     @property
     def connection(self) -> Any:  # noqa: ANN401 - Django's own
-        """The connection of Django's in this thread, in the transaction that ends with the run."""
+        """Django's connection in this thread, inside the transaction that ends with the run."""
         if self.too_long is not None:
             raise self.too_long
         if self._atomic is None:
@@ -75,24 +75,24 @@ class DjangoTaskTransaction:
         return self._atomic is not None and bool(getattr(self._raw, "closed", False))
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
-        """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+        """Write the completion, fenced, and commit everything. If the claim is lost, roll back."""
         return self._commit_with(op, lambda answer: answer is Settled.DONE, words)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the result of a step, and commit the transaction with it."""
         return self._commit_with(op, bool)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the result of a step as part of the transaction."""
         return bool(self._write(op))
 
     def commit(self) -> None:
-        """End the transaction with what was written on its connection, as a part of no run."""
+        """Commit the writes on the transaction's connection without settling a run."""
         with defer_interrupts():
             self._commit()
 
     def rollback(self) -> None:
-        """Undo what is not committed."""
+        """Roll back everything that is not committed."""
         with defer_interrupts():
             self._end(is_kept=False)
 
@@ -102,7 +102,7 @@ class DjangoTaskTransaction:
                 self._open()
         except (InterfaceError, OperationalError) as error:
             if connections[self._database].vendor != "postgresql":
-                raise  # A file is locked by another transaction, which is no outage.
+                raise  # Another transaction has locked the file. That is not an outage.
             raise StoreUnavailable(
                 f"the database {self._database!r} cannot be reached: {error}"
             ) from error
@@ -114,7 +114,7 @@ class DjangoTaskTransaction:
             atomic = transaction.atomic(using=self._database, durable=True)
             atomic.__enter__()
             connection.execute_wrappers.append(self._guarded)
-            # Runs before all that the body will ask for, so an error of theirs is known as such.
+            # Runs before the task's own callbacks, so that an error in one of them is recognized.
             transaction.on_commit(self._note_commit, using=self._database)
         except BaseException:
             self._writer_lock.release()
@@ -136,7 +136,7 @@ class DjangoTaskTransaction:
 
     def _write(self, op: Op, words: Sequence[Op] = ()) -> Any:  # noqa: ANN401 - the op's answer
         if connections[self._database].needs_rollback:
-            # A statement would be carried out all the same, and undone without a word.
+            # A statement would be executed all the same, and silently rolled back later.
             raise TransactionEnded(_BROKEN)
         with self._connection_lock:
             if self.too_long is not None:
@@ -159,7 +159,7 @@ class DjangoTaskTransaction:
                     self._commit()
                     faultpoints.hit("transaction.after_commit")
             except (InterfaceError, OperationalError) as error:
-                # If it was committed after all, the fence refuses whatever is said of it next.
+                # If it was committed after all, the fence refuses any later settlement.
                 raise StoreUnavailable(
                     f"the database {self._database!r} was lost while run {op.run_id} was being "
                     f"committed: {error}"
@@ -174,7 +174,7 @@ class DjangoTaskTransaction:
         except Exception as error:
             if not self._is_committed:
                 raise
-            self._report_callback_error(error)  # What was to follow the commit failed.
+            self._report_callback_error(error)  # A callback for after the commit failed.
 
     def _end(self, *, is_kept: bool) -> None:
         with self._end_lock:
@@ -200,23 +200,23 @@ class DjangoTaskTransaction:
             raise too_long
 
     def _stop_timer(self, *, has_struck: bool) -> None:
-        assert self._timer is not None  # noqa: S101 - it began with the transaction
+        assert self._timer is not None  # noqa: S101 - it starts with the transaction
         self._timer.cancel()
         if has_struck:
-            # Lest it roll back what this thread begins on the connection next.
+            # Otherwise the timer could roll back the next transaction on this connection.
             self._timer.join()
 
     def _expire(self) -> None:
-        """Roll back in the midst of the body, from the timer's thread."""
+        """Roll back while the task is running, from the timer's thread."""
         why = TransactionTooLong(
-            f"a transaction on the database {self._database!r} was open for longer than "
-            f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
-            f"transaction_limit="
+            f"a transaction on the database {self._database!r} exceeded its limit of "
+            f"{self._seconds:g} s and was rolled back; do slow work before the transaction, or set "
+            "transaction_limit="
         )
         with self._end_lock:
             if self._atomic is None:
                 return
-            # Known before the body can meet an error that comes of it.
+            # Set before the task can see an error that the rollback causes.
             self.too_long = why
         roll_back_from_timer(self._database, self._raw, self._connection_lock)
         self._writer_lock.release()
@@ -224,11 +224,11 @@ class DjangoTaskTransaction:
 
 @contextmanager
 def with_completion(database: str) -> Iterator[None]:
-    """Let what a body writes in the block commit with its completion."""
+    """Commit what a task writes in the block together with its completion."""
     if ON_EXTERNAL_CONNECTION.get():
-        # Whoever drains commits all of it, or nothing.
+        # The caller of `drain` commits everything or nothing.
         with transaction.atomic(using=database):
             yield
     else:
-        _ = current().connection  # Opens it; the worker ends it.
+        _ = current().connection  # Opens the transaction. The worker ends it.
         yield

@@ -1,4 +1,4 @@
-"""Django's own `django.tasks`, or the backport `django_tasks` where that is what there is."""
+"""Imports `django.tasks`, or the backport `django_tasks` for earlier Django versions."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ try:
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 except ImportError:  # Django before 6.0
-    # Importing it registers the check of backends, as Django 6 does even where no application asks.
+    # The import registers the check of backends. Django 6 always registers it.
     from django_tasks import checks as _checks  # noqa: F401
     from django_tasks import exceptions as _exceptions
     from django_tasks import task_backends
@@ -20,7 +20,7 @@ except ImportError:  # Django before 6.0
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
-    # Releases after 0.12 name it as Django does.
+    # Releases after 0.12 use Django's name.
     InvalidTask = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
 
 try:
@@ -29,7 +29,7 @@ except ImportError:
     TASK_CLASSES: tuple[type[Any], ...] = (Task,)
 else:
     TASK_CLASSES = (Task, _BackportedTask)
-"""What a task may be: some backends know the backport alone, also beside Django's own tasks."""
+"""The classes of tasks. Some backends know only the backport, even if Django has its own tasks."""
 
 __all__ = [
     "TASK_CLASSES",

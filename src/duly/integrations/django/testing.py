@@ -1,13 +1,13 @@
-"""For tests of projects: run tasks on Django's own connection, also inside a `TestCase`."""
+"""Test support for projects: run tasks on Django's own connection, also inside a `TestCase`."""
 
 from duly.integrations.django.backend import backend_of
 from duly.integrations.django.inline import inline_worker
 
 
 def drain(backend: str = "default") -> int:
-    """Run what is ready, one after the other, in this thread; return how many attempts that took.
+    """Run ready tasks one after another in this thread. Return how many attempts ran.
 
-    Nothing is committed but what the caller commits. Tasks that wait for a later time still do.
+    Nothing is committed unless the caller commits. Tasks scheduled for a later time keep waiting.
     """
     found = backend_of(backend)
     found.tell_ends()

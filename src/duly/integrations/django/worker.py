@@ -1,6 +1,6 @@
-"""What worker processes import: `duly worker duly.integrations.django.worker:default`.
+"""The module that worker processes import: `duly worker duly.integrations.django.worker:default`.
 
-Its attributes are the aliases of TASKS, and the application that fires what others carry.
+Its attributes are the aliases of TASKS, and the application that fires tasks of other backends.
 """
 
 import django
@@ -17,14 +17,14 @@ def _ready() -> None:
     from duly.integrations.django.backend import backends  # noqa: PLC0415 - as above
     from duly.integrations.django.project import register_project_tasks  # noqa: PLC0415 - as above
 
-    # Also those that no code schedules: somebody may, in the admin.
+    # Includes tasks without a schedule in code: a user may schedule them in the admin.
     register_project_tasks()
     apps: list[Duly] = [scheduler_app()]
     for backend in backends():
         backend.tell_ends()
         apps.append(backend.app)
     for app in apps:
-        # In a test, a command may be called that only looks.
+        # Tests may call a command that only reads.
         if isinstance(app, DjangoDuly) and not app.is_only_connection():
             app.runs_tasks = True
 

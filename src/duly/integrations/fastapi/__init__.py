@@ -1,4 +1,4 @@
-"""duly inside FastAPI: a lifespan, a dependency that adds tasks, and routers."""
+"""duly for FastAPI: a lifespan, a dependency that adds tasks, and routers."""
 
 from duly.integrations.extras import missing
 

@@ -1,4 +1,4 @@
-"""`/livez` and `/readyz`, for those who restart processes and route requests to them."""
+"""`/livez` and `/readyz`, for systems that restart processes and route requests to them."""
 
 import asyncio
 import threading
@@ -14,38 +14,39 @@ from duly.integrations.starlette import ServedApp, served_app
 
 _TIMEOUT_SECONDS = 3.0
 _MAX_CONCURRENT_CHECKS = 8
-"""Probes that wait for the store at once; each keeps a thread for as long as that hangs."""
+"""How many probes may wait for the store at once. Each holds a thread while the store hangs."""
 
 
 class Health(BaseModel):
-    """Whether all is well, and what is not."""
+    """Whether the process is healthy, and its problems."""
 
     status: Literal["ok", "unavailable"]
     problems: list[str] = []
 
 
 class Readiness(Health):
-    """And how far behind things are."""
+    """Whether the process is ready, and how late schedules are."""
 
     schedule_lag: float = 0.0
-    """For how many seconds the schedule that is due for longest waits to be fired."""
+    """For how many seconds the longest-overdue schedule has been waiting to fire."""
 
 
 def health_router() -> APIRouter:
-    """Return the two probes; they say nothing that a stranger must not know."""
+    """Return the two probes. Their answers contain nothing confidential."""
     router = APIRouter(tags=["health"])
     room = threading.Semaphore(_MAX_CONCURRENT_CHECKS)
 
     @router.get("/livez")
     async def livez() -> Health:
-        """Answer while the event loop turns: whoever gets no answer should restart the process."""
+        """Answer while the event loop runs. Without an answer, the process should be restarted."""
         return Health(status="ok")
 
     @router.get("/readyz", responses={503: {"model": Readiness}})
     async def readyz(request: Request, response: Response) -> Readiness:
-        """Say whether the store answers and the worker beside the application works.
+        """Report whether the store answers and the application's worker works.
 
-        Schedules that are late are told, and make no process unready: it could be any other's task.
+        Late schedules are reported, but do not make a process unready: another process could fire
+        them.
         """
         try:
             looks = [_check_health(each, room) for each in served_app(request)]
@@ -71,7 +72,8 @@ class _HealthCheck(NamedTuple):
 async def _check_health(served: ServedApp, room: threading.Semaphore) -> _HealthCheck:
     def ask() -> float:
         try:
-            # Taken once: the application may be closed before the answer, and would open it again.
+            # Read once: the application may be closed before the answer, and `app.store` would
+            # reopen it.
             store = served.app.store
             store.read_schema()
             left = store.peek().next_fire_in
@@ -80,16 +82,18 @@ async def _check_health(served: ServedApp, room: threading.Semaphore) -> _Health
         return 0.0 if left is None else max(0.0, -left / MICROSECONDS)
 
     if not room.acquire(blocking=False):
-        return _HealthCheck("the store has not answered those who asked before")
+        return _HealthCheck("the store has not answered earlier health checks")
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            lag = await run_in_thread(ask)  # The loop's own threads may be busy with other things.
+            lag = await run_in_thread(ask)  # The loop's own threads may be busy.
     except TimeoutError:
         return _HealthCheck(f"the store did not answer within {_TIMEOUT_SECONDS:g} s")
     except DulyError as error:
-        # Its words may name hosts and files.
+        # The error's text may contain hosts and files.
         return _HealthCheck(f"the store cannot be used ({type(error).__name__})")
     if served.worker is not None and not served.worker.is_live:
-        problem = "the worker does not work: it is stopping, or its beats do not reach the store"
+        problem = (
+            "the worker makes no progress: it is stopping, or its heartbeats do not reach the store"
+        )
         return _HealthCheck(problem, lag)
     return _HealthCheck(None, lag)

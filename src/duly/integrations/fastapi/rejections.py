@@ -1,4 +1,4 @@
-"""What the router refuses: errors as HTTP answers, and requests that other sites forged."""
+"""Rejections by the router: errors as HTTP responses, and protection against forged requests."""
 
 import inspect
 from collections.abc import Callable, Coroutine
@@ -41,10 +41,10 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class ErrorResponseRoute(APIRoute):
-    """Answers with the sentence of an error, under the status that fits it."""
+    """Converts duly's errors to HTTP responses with a matching status and the error's message."""
 
     def get_route_handler(self) -> _Handler:
-        """Return FastAPI's handler, with our errors in its terms."""
+        """Return FastAPI's handler, with duly's errors converted."""
         handle = super().get_route_handler()
 
         async def handle_errors(request: Request) -> Response:
@@ -64,36 +64,37 @@ class ErrorResponseRoute(APIRoute):
 
 
 def _safe_detail(error: dict[str, Any]) -> dict[str, Any]:
-    """Return what is wrong with an input, without the input itself.
+    """Return a validation error without the input that caused it.
 
-    That may be secret; and a NaN or half a character, which JSON can spell, no answer can repeat.
+    The input may be secret. It may also contain a NaN or a lone surrogate, which JSON can encode
+    but no response can repeat.
     """
     where = [ascii(part)[1:-1] if isinstance(part, str) else part for part in error["loc"]]
     return {"type": error["type"], "loc": where, "msg": error["msg"]}
 
 
 def require_auth(auth: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a dependency that returns what `auth` does, and refuses where that is nobody.
+    """Return a dependency that returns the result of `auth`, and refuses the request without one.
 
-    None, "" and False are nobody. A dependency that only raises lets nobody in: it must return who
-    asks, so that one which forgets to answer does not let everybody in.
+    None, "" and False count as no caller. A dependency that only raises lets no request pass: it
+    must return the caller, so that a forgotten `return` does not admit everyone.
     """
 
     async def check(found: Annotated[Any, Depends(auth)]) -> Any:  # noqa: ANN401 - the user's own
         # FastAPI does not await what a plain function returns.
         who = await found if inspect.isawaitable(found) else found
         if not who:
-            raise HTTPException(403, "you may not use this: auth= returned nobody")
+            raise HTTPException(403, "access denied: auth= returned no user")
         return who
 
     return check
 
 
 def require_same_origin(allowed: frozenset[str]) -> Callable[[Request], None]:
-    """Return a dependency that refuses what a page of another origin makes a browser send.
+    """Return a dependency that refuses requests that a page of another origin makes a browser send.
 
-    Browsers send cookies along with such requests, and name the page's origin in each; whoever
-    sends no origin is no browser.
+    Browsers send cookies with such requests, and name the page's origin in each. A client that
+    sends no origin is not a browser.
     """
 
     def check(request: Request) -> None:
@@ -107,7 +108,8 @@ def require_same_origin(allowed: frozenset[str]) -> Callable[[Request], None]:
         if is_forged:
             raise HTTPException(
                 403,
-                "a page of another origin asked for this; allowed_origins= names those that may",
+                "a page of another origin sent this request; allowed_origins= lists the allowed "
+                "origins",
             )
 
     return check

@@ -1,4 +1,4 @@
-"""A small JSON API over runs and schedules, for front ends of one's own."""
+"""A small JSON API for runs and schedules, for custom front ends."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ _UPCOMING = 5
 _RECENT = 20
 
 Auth = Callable[..., Any]
-"""A dependency that returns who asks; it refuses by raising, or by None, "" or False."""
+"""A dependency that returns the caller. It refuses by raising or by returning None, "" or False."""
 
 
 def duly_router(
@@ -44,11 +44,12 @@ def duly_router(
     show_arguments: bool = False,
     allowed_origins: Sequence[str] = (),
 ) -> APIRouter:
-    """Return routes to look at runs and schedules and, with `write`, to act on them.
+    """Return routes that show runs and schedules and, with `write`, change them.
 
-    `auth` guards every route; None says that whoever reaches them may use them. Arguments and
-    results are left out unless `show_arguments`, and then those a task redacts still are. Pages of
-    `allowed_origins` may act, beside those of the application's own origin.
+    `auth` guards every route. With None, every client that reaches the routes may use them.
+    Arguments and results are omitted unless `show_arguments` is set; redacted arguments are always
+    omitted. Pages of `allowed_origins` may change things too, in addition to the application's own
+    origin.
     """
     who = _allow_all if auth is None else require_auth(auth)
     router = APIRouter(route_class=ErrorResponseRoute, tags=["duly"], dependencies=[Depends(who)])
@@ -80,8 +81,8 @@ def _add_read_routes(router: APIRouter, app: Duly, *, show_arguments: bool) -> N
     ) -> RunPage:
         """Return a page of runs, newest first.
 
-        One that looks for few among many may be short, or empty: there is more while it has a
-        cursor.
+        With a filter that matches few of many runs, a page may be short or empty. There are more
+        runs while the page has a cursor.
         """
         which = Filter(state, task, queue, tag, since)
         page = app.runs.page(which, limit=limit, cursor=cursor, scan=SCAN_RUNS)
@@ -99,7 +100,7 @@ def _add_read_routes(router: APIRouter, app: Duly, *, show_arguments: bool) -> N
 
     @router.get("/schedules/{name:path}")
     def get_schedule(name: str) -> ScheduleDetail:
-        """Return a schedule, its next instants and what became of the last ones."""
+        """Return a schedule, its next instants and its last firings."""
         schedule = app.schedules.get(name)
         upcoming = app.schedules.next(name, _UPCOMING)
         return schedule_detail_of(schedule, upcoming, app.schedules.firings(name, limit=_RECENT))
@@ -113,7 +114,7 @@ def _add_action_routes(router: APIRouter, app: Duly, who: Auth, *, show_argument
 
     @router.post("/runs/{run_id}/retry")
     def retry_run(run_id: str, how: RetryRequest, actor: Actor) -> RunDetail:
-        """Queue a final run again, perhaps with other arguments."""
+        """Queue a final run again, optionally with other arguments."""
         arguments = None
         if how.arguments is not None:
             codec = app.registry.get(app.runs.get(run_id).record.task).codec
@@ -129,12 +130,12 @@ def _add_action_routes(router: APIRouter, app: Duly, who: Auth, *, show_argument
 
     @router.post("/runs/{run_id}/cancel")
     def cancel_run(run_id: str, why: ActionRequest, actor: Actor) -> CancelResult:
-        """Cancel a run that waits, ask one that runs to stop."""
+        """Cancel a waiting run, or ask a running one to stop."""
         return CancelResult(answer=app.runs.cancel(run_id, actor=actor, reason=why.reason))
 
     @router.post("/schedules/{name:path}/pause")
     def pause_schedule(name: str, why: ActionRequest, actor: Actor) -> ScheduleSummary:
-        """Skip what comes due until the schedule is resumed."""
+        """Skip due instants until the schedule is resumed."""
         app.schedules.pause(name, actor=actor, reason=why.reason)
         return schedule_of(app.schedules.get(name))
 
@@ -146,5 +147,5 @@ def _add_action_routes(router: APIRouter, app: Duly, who: Auth, *, show_argument
 
     @router.post("/schedules/{name:path}/run")
     def run_schedule(name: str, actor: Actor) -> RunSummary:
-        """Fire once, beside all due instants."""
+        """Fire the schedule once, in addition to its due instants."""
         return summary_of(app.schedules.run_now(name, actor=actor).record)

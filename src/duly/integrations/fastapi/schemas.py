@@ -1,4 +1,4 @@
-"""The JSON that the router answers with and takes; OpenAPI is made from it."""
+"""The JSON that the router sends and accepts. The OpenAPI document is generated from it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +17,10 @@ from duly.run import Run
 
 
 class RunArguments(BaseModel):
-    """The arguments of a call; values that JSON lacks are tagged, `{"$date": "2030-01-31"}`."""
+    """The arguments of a call.
+
+    Values that JSON lacks are tagged, such as `{"$date": "2030-01-31"}`.
+    """
 
     model_config = ConfigDict(extra="forbid")
     args: list[Any] = []
@@ -25,7 +28,7 @@ class RunArguments(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """A run, as a list shows it."""
+    """A run in a list."""
 
     id: str
     task: str
@@ -61,7 +64,7 @@ class AttemptSummary(BaseModel):
 
 
 class StepSummary(BaseModel):
-    """A step of a run, or something that it waits for."""
+    """A step of a run, or something that the run waits for."""
 
     name: str
     kind: str
@@ -77,10 +80,10 @@ class LogSummary(BaseModel):
 
 
 class RunDetail(RunSummary):
-    """A run with all that is known of it."""
+    """A run with all its details."""
 
-    arguments: RunArguments | None = Field(description="None where they are not to be shown")
-    result: Any = Field(description="None where it is not to be shown")
+    arguments: RunArguments | None = Field(description="None if the arguments are hidden")
+    result: Any = Field(description="None if the result is hidden")
     traceback: str | None
     attempts: list[AttemptSummary]
     steps: list[StepSummary]
@@ -91,11 +94,11 @@ class RunPage(BaseModel):
     """Runs, newest first."""
 
     runs: list[RunSummary]
-    cursor: str | None = Field(description="Continues the list; None at its end")
+    cursor: str | None = Field(description="Continues the list; None at the end")
 
 
 class ActionRequest(BaseModel):
-    """Why somebody does something to a run or a schedule; kept with the act."""
+    """The reason for an operator action on a run or a schedule, stored in the audit entry."""
 
     model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=REASON_CHARACTERS)
@@ -104,18 +107,18 @@ class ActionRequest(BaseModel):
 class RetryRequest(ActionRequest):
     """How a final run is queued again."""
 
-    arguments: RunArguments | None = Field(None, description="Others than it had")
-    fresh_effects: bool = Field(default=False, description="With other effect keys than before")
+    arguments: RunArguments | None = Field(None, description="New arguments for the run")
+    fresh_effects: bool = Field(default=False, description="With new effect keys")
 
 
 class CancelResult(BaseModel):
-    """What came of a cancel."""
+    """The result of a cancellation."""
 
     answer: str = Field(description='"cancelled", "requested", or the final state it had')
 
 
 class FiringSummary(BaseModel):
-    """What became of a due instant."""
+    """The firing of a due instant."""
 
     instant: datetime
     outcome: str
@@ -126,13 +129,13 @@ class FiringSummary(BaseModel):
 
 
 class ScheduleSummary(BaseModel):
-    """A schedule, as a list shows it."""
+    """A schedule in a list."""
 
     name: str
     task: str
     state: str
     reason: str | None
-    when: str = Field(description="In words")
+    when: str = Field(description="The reason as a sentence")
     cron: str | None
     tz: str
     next_at: datetime | None
@@ -143,7 +146,7 @@ class ScheduleSummary(BaseModel):
 
 
 class ScheduleDetail(ScheduleSummary):
-    """A schedule with its next instants and what became of the last ones."""
+    """A schedule with its next instants and its last firings."""
 
     next: list[datetime]
     firings: list[FiringSummary]
@@ -155,11 +158,11 @@ def summary_of(run: RunRecord) -> RunSummary:
 
 
 def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> RunDetail:
-    """Return a run with all that may be shown of it."""
+    """Return a run with all details that may be shown."""
     record = run.record
     definition = registry.find(record.task)
     arguments = result = None
-    # Which arguments are secret is written in the code alone: without it none are shown.
+    # Only the registered task knows which arguments are secret. Without it, none are shown.
     if show_arguments and definition is not None:
         arguments = _call(definition.codec.redacted(record.arguments))
         result = parsed(definition.codec.redacted_result(record.result, record.arguments))
@@ -182,7 +185,7 @@ def schedule_of(schedule: ScheduleView) -> ScheduleSummary:
 def schedule_detail_of(
     schedule: ScheduleView, upcoming: Sequence[datetime], firings: Sequence[FiringView]
 ) -> ScheduleDetail:
-    """Return a schedule with what came and what comes."""
+    """Return a schedule with its past firings and its next instants."""
     past = [
         FiringSummary(**{name: getattr(firing, name) for name in FiringSummary.model_fields})
         for firing in firings

@@ -1,4 +1,4 @@
-"""The dependency that adds tasks from a request, in the shape of FastAPI's `BackgroundTasks`."""
+"""A dependency that enqueues tasks from a request, similar to FastAPI's `BackgroundTasks`."""
 
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
@@ -15,38 +15,41 @@ R = TypeVar("R")
 
 
 class Tasks:
-    """Adds tasks that are durable when `add_task` returns, so before the response is sent."""
+    """Enqueues tasks. They are durable when `add_task` returns, before the response is sent."""
 
     def __init__(self, serving: tuple[ServedApp, ...], **options: Any) -> None:  # noqa: ANN401
         self._serving = serving
         self._options = options
 
     def using(self, **options: Any) -> Self:  # noqa: ANN401 - those of `Task.using`
-        """Return the same with options for what is added through it: `connection=db`, `key=…`.
+        """Return a copy with options for the tasks added through it: `connection=db`, `key=…`.
 
-        With a database session what is added becomes a part of its transaction.
+        With a database session as connection, the tasks become part of its transaction.
         """
         return type(self)(self._serving, **{**self._options, **options})
 
     def add_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run of a task; it waits for one commit, so prefer `aadd_task` on a loop."""
+        """Enqueue a run of a task.
+
+        This blocks for one commit, so prefer `aadd_task` on an event loop.
+        """
         return self._bound(func).enqueue(*args, **kwargs)
 
     async def aadd_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accept a run of a task without blocking the event loop."""
+        """Enqueue a run of a task without blocking the event loop."""
         return await self._bound(func).aenqueue(*args, **kwargs)
 
     def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
         if not isinstance(func, Task):
             raise BadOption(
-                f"{func!r} is no task, and only tasks outlive this process: decorate it with "
-                f"@app.task"
+                f"{func!r} is not a task, and only tasks outlive this process: decorate it with "
+                "@app.task"
             )
         served = (each.app.registry.find(func.name) for each in self._serving)
         if not any(definition is func.definition for definition in served):
             raise BadOption(
-                f"task {func.name!r} is of another Duly than those this application was started "
-                f"with: give it that one's lifespan, too, e.g. duly_lifespan(other, inner=…)"
+                f"task {func.name!r} belongs to another Duly than the one that this application "
+                "was started with: add its lifespan, too, e.g. duly_lifespan(other, inner=…)"
             )
         return func.using(**self._options)
 
@@ -56,4 +59,4 @@ def _tasks(connection: HTTPConnection) -> Tasks:
 
 
 DulyTasks = Annotated[Tasks, Depends(_tasks)]
-"""Annotate a parameter of an endpoint with it: `async def create(tasks: DulyTasks)`."""
+"""The type for a parameter of an endpoint: `async def create(tasks: DulyTasks)`."""

@@ -1,4 +1,4 @@
-"""ASGI: the middleware for FastAPI, Starlette and other asynchronous applications."""
+"""The ASGI middleware, for FastAPI, Starlette and other asynchronous applications."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -25,26 +25,26 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLAIM = "duly.claim"
-"""Under what the application finds the claim of its request in the scope."""
+"""The name in the scope under which the application finds the claim of its request."""
 
 _OUTSIDE_MIDDLEWARE = {
     "http.response.pathsend",
     "http.response.zerocopysend",
     "http.response.trailers",
 }
-"""Extensions by which a part of the response would not come as body."""
+"""Extensions that would send part of a response outside `http.response.body` messages."""
 
 
 class IdempotencyMiddleware:
-    """Carries out a request with an Idempotency-Key once, and replays its response."""
+    """Runs a request with an Idempotency-Key once, and replays its response."""
 
     def __init__(self, app: App, guard: Guard, **options: Unpack[MiddlewareOptions]) -> None:
-        """Stand before an application; the options are those of `Policy`."""
+        """Wrap an application. The options are those of `IdempotencyPolicy`."""
         self.app = app
         self._policy = IdempotencyPolicy(guard, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; all but HTTP requests pass."""
+        """Handle one connection. Anything but an HTTP request is passed on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -67,7 +67,8 @@ class IdempotencyMiddleware:
             await _answer(send, self._policy.problems.body_too_large(self._policy.max_body))
             return
         try:
-            # Left by the exchange, which knows when: before the last byte, not after the call.
+            # The exchange releases the key, because it must be settled before the last byte is
+            # sent.
             claim = await self._policy.enter(ticket, request, body).__aenter__()
         except (Busy, KeyConflict, StoreError) as error:
             await _answer(send, self._policy.problems.not_entered(error))
@@ -77,7 +78,7 @@ class IdempotencyMiddleware:
             return
         entry = ClaimedRequest(claim, ticket.scope)
         exchange = _AsgiExchange(self._policy, entry, body, receive, send)
-        # In place, as routers do it too: what stands before us reads there which route it was.
+        # Changed in place, as routers do: an outer middleware reads the route from this scope.
         scope[CLAIM] = claim
         if extensions := scope.get("extensions"):
             scope["extensions"] = {
@@ -95,7 +96,7 @@ class IdempotencyMiddleware:
 
 
 class _AsgiExchange:
-    """One request that the application carries out, and the response that it gives."""
+    """One request that the application handles, and its response."""
 
     def __init__(
         self,
@@ -112,19 +113,19 @@ class _AsgiExchange:
         self._send = send
         self._recording = ResponseRecorder(policy.keeps)
         self._head: Message | None = None
-        """The start of the response, until it is sent with the first of its body."""
+        """The start of the response, held back until the first part of the body is sent."""
         self._has_begun = False
         self._is_settled = False
         self._is_over = False
-        """Whether nobody is there to be sent anything any more."""
+        """Whether nothing more can be sent to the client."""
         self._error: ClaimLost | StoreError | None = None
         self._may_end = asyncio.Event()
 
     async def receive(self) -> Message:
-        """Give the application its request, and keep from it that the client has hung up.
+        """Return the request to the application, and hide from it that the client has disconnected.
 
-        Most would stop there, with half an effect and half a response; who asks again is to find
-        the whole. It is told when there is nothing left to keep.
+        Most applications would stop there, with half an effect and half a response, but a retry
+        must get the whole response. A disconnect is reported only when nothing is left to record.
         """
         if self._request is not None:
             request, self._request = self._request, None
@@ -133,7 +134,7 @@ class _AsgiExchange:
         return await self._receive()
 
     async def send(self, message: Message) -> None:
-        """Pass on what the application answers, settling the key before the last of it."""
+        """Send a part of the response, and settle the key before the last part."""
         self.check()
         match message["type"]:
             case "http.response.start" if not self._has_begun:
@@ -151,18 +152,18 @@ class _AsgiExchange:
                 await self._pass_on(message)
 
     async def close(self) -> None:
-        """Let go of the key, if the application ended without a whole response."""
+        """Release the key if the application ended without a complete response."""
         if not self._is_settled:
             self._is_settled = True
             await run_in_thread(lambda: self._policy.release(self._entry))
 
     def check(self) -> None:
-        """Raise what makes a response that has begun one that must not be taken for whole."""
+        """Raise an error that must prevent a started response from looking complete."""
         if self._error is not None and self._has_begun:
             raise self._error
 
     async def _settle(self) -> None:
-        # Said before it is done: were we cancelled meanwhile, it is done all the same.
+        # Set before the call, which completes even if this task is cancelled meanwhile.
         self._is_settled = True
         try:
             await run_in_thread(lambda: self._policy.settle(self._entry, self._recording))
@@ -185,12 +186,12 @@ class _AsgiExchange:
                 await self._send(head)
             await self._send(message)
         except OSError:
-            # The client has hung up. The response goes on, for who asks again.
+            # The client has disconnected. The response is still recorded, for a retry.
             self._is_over = True
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
-    """Return the body, or its beginning if that exceeds the limit; None if the client hung up."""
+    """Return the body, or its start if it exceeds the limit. Return None after a disconnect."""
     body = bytearray()
     has_more = True
     while has_more and len(body) <= limit:
@@ -222,5 +223,5 @@ def _request(scope: Scope) -> Request:
     )
 
 
-def _texts(headers: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - pairs of bytes, as ASGI has them
+def _texts(headers: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - pairs of bytes
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]

@@ -1,4 +1,4 @@
-"""Which requests are guarded and how, for ASGI and WSGI alike."""
+"""Decides which requests are guarded and how, for both ASGI and WSGI."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,21 +31,21 @@ _TRY_AGAIN = {
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 }
-# The application did nothing, and a client that has corrected the request may send it again.
+# The application did nothing, and a client may send the request again after correcting it.
 _REFUSALS = {401, 403, 404, 405, 413, 415, 422}
 _REPLIES = Replies()
 
 
 def is_final(status: int) -> bool:
-    """Return whether a response ends its request.
+    """Return whether a response with this status completes its request.
 
-    All do but 5xx, those that ask to try again, and those to requests that were refused.
+    All do except 5xx, statuses that ask for a retry, and refusals of the request.
     """
     return status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRY_AGAIN | _REFUSALS
 
 
 class MiddlewareOptions(TypedDict, total=False):
-    """What both kinds of middleware can be told; see `Policy`."""
+    """The options of both kinds of middleware; see `IdempotencyPolicy`."""
 
     methods: Sequence[str]
     required: Callable[[Request], bool] | Sequence[str] | None
@@ -61,19 +61,19 @@ class KeyedRequest(NamedTuple):
     """A request that may be guarded."""
 
     key: str
-    """In the ledger."""
+    """The key in the ledger."""
     scope: str
 
 
 class ClaimedRequest(NamedTuple):
-    """A request that this process carries out."""
+    """A request that this process handles."""
 
     claim: GuardClaim
     scope: str
 
 
 class IdempotencyPolicy:
-    """The decisions about a request with a key, and about one that should have one."""
+    """Decides how to handle requests that have or should have a key."""
 
     def __init__(
         self,
@@ -88,16 +88,17 @@ class IdempotencyPolicy:
         keeps: Callable[[int], bool] = is_final,
         documentation: str | None = None,
     ) -> None:
-        """Guard requests of `methods` that carry a key.
+        """Guard requests of `methods` that have a key.
 
-        `required` says which must have one: a function of the request, or path prefixes. `ttl` is
-        for how many seconds a response is kept. `scope` returns who the caller has proved to be, as
-        a text of which only a hash is stored; a request for which it returns None is refused if it
-        has a key. `max_kept` is how many responses one caller may keep within `ttl`. `keeps` says
-        by its status whether a response is kept and replayed; after any other the request may be
-        carried out again. `documentation` is the address that problem details link to.
+        `required` selects the requests that must have one: a function of the request, or path
+        prefixes. `ttl` is for how many seconds a response is kept. `scope` returns the proven
+        identity of the caller as a text. Only a hash of it is stored. If it returns None for a
+        request with a key, the request is refused. `max_kept` is how many responses one caller may
+        keep within `ttl`. `keeps` decides by status whether a response is kept and replayed; after
+        any other response the request may run again. `documentation` is the address that problem
+        details link to.
         """
-        # In small letters they would match no request, and nothing would be guarded.
+        # Lower-case names would match no request, so nothing would be guarded.
         are_names = not isinstance(methods, str) and all(name.isupper() for name in methods)
         if not methods or not are_names or _SAFE.intersection(methods):
             raise BadOption(
@@ -107,7 +108,9 @@ class IdempotencyPolicy:
         if max_body < 0:
             raise BadOption(f"max_body must be a number of bytes, not {max_body!r}")
         if max_kept < 1:
-            raise BadOption(f"max_kept must be a number of responses from 1, not {max_kept!r}")
+            raise BadOption(
+                f"max_kept must be a number of responses of at least 1, not {max_kept!r}"
+            )
         self.max_body = max_body
         self.keeps = keeps
         self.problems = ProblemResponses(documentation)
@@ -119,7 +122,7 @@ class IdempotencyPolicy:
         self._quota = Quota(guard, limit=max_kept, ttl=self._ttl)
 
     def screen(self, request: Request) -> KeyedRequest | Reply | None:
-        """Return how to guard it, what to answer instead, or None if it is not our matter."""
+        """Return how to guard a request, a reply to send instead, or None to let it pass."""
         if request.method not in self._methods:
             return None
         value = request.headers.get(KEY_HEADER)
@@ -134,19 +137,19 @@ class IdempotencyPolicy:
             return self.problems.body_too_large(self.max_body)
         scope = self._scope(request)
         if scope is not None and not isinstance(scope, str):
-            raise BadOption(f"scope must return a text or None, not {scope!r:.80}")
+            raise BadOption(f"scope must return a string or None, not {scope!r:.80}")
         if not scope:
             return self.problems.caller_unknown()
         return KeyedRequest(scoped_key(key, scope), scope)
 
     def enter(self, ticket: KeyedRequest, request: Request, body: bytes) -> KeyEntry:
-        """Return what gives the key, or raises Busy, KeyConflict or a StoreError."""
+        """Return an entry that acquires the key, or raises Busy, KeyConflict or a StoreError."""
         return self._guard.enter(
             ticket.key, ttl=self._ttl, fingerprint=fingerprint(request, body), results=_REPLIES
         )
 
     def refuse(self, entry: ClaimedRequest) -> Reply | None:
-        """Return what to answer to a caller who may keep no more; None if the request may begin."""
+        """Return the reply to a caller whose quota is used up, or None if the request may start."""
         try:
             if not self._quota.is_used_up(entry.scope):
                 return None
@@ -155,7 +158,7 @@ class IdempotencyPolicy:
         return self.problems.quota_used_up(self._quota.seconds_left)
 
     def replay(self, claim: GuardClaim) -> Reply:
-        """Return the response of who has carried the request out before."""
+        """Return the stored response of the first request."""
         try:
             reply: Reply = claim.result
         except PayloadError:
@@ -163,28 +166,29 @@ class IdempotencyPolicy:
         return reply.replayed
 
     def settle(self, entry: ClaimedRequest, recording: ResponseRecorder) -> None:
-        """Say how the request ended; ClaimLost or a StoreError if a response cannot be relied on.
+        """Settle the key. Raise ClaimLost or a StoreError if the response cannot be relied on.
 
-        It is said before the client can have the whole response.
+        This must happen before the client can have the whole response.
         """
         if not recording.is_kept:
             self.release(entry)
             return
         reply = recording.reply()
         entry.claim.done(reply)
-        # The response is on record, and may go out though it could not be counted.
+        # The response is recorded, so it may be sent even if it could not be counted.
         with suppress(StoreError):
             self._quota.charge(entry.scope, reply.size)
 
     def release(self, entry: ClaimedRequest) -> None:
-        """Let the request be carried out again, and leave nothing of it in the ledger."""
-        # Whoever has taken it over decides; a key that cannot be let go is free with its lease.
+        """Release the key so that the request may run again, and remove it from the ledger."""
+        # A new holder may have the key by now. A key that cannot be released expires with its
+        # lease.
         with suppress(ClaimLost, StoreError):
             entry.claim.fail(forget=True)
 
 
 def _beneath(prefixes: Sequence[str]) -> Callable[[Request], bool]:
-    """Return whether a path is one of these or beneath one: /pay has /pay/1 and not /payments."""
+    """Return whether a path is one of these or below one: /pay matches /pay/1, not /payments."""
     given = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
     if any(not prefix.startswith("/") for prefix in given):
         raise BadOption(f"required must be path prefixes such as '/payments', not {prefixes!r}")

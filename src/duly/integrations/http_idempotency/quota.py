@@ -1,4 +1,4 @@
-"""How much of the ledger one caller may fill."""
+"""Limits how much of the ledger one caller may fill."""
 
 from math import ceil
 
@@ -11,11 +11,11 @@ from duly.store.guard_ops import AcquireKey
 
 
 class Quota:
-    """Counts the responses of each caller, a large response as several.
+    """Counts the responses of each caller. A large response counts several times.
 
-    The ledger has the count, so that all processes share it. It is the number of attempts of a key
-    whose lease is over at once, so that it can always be acquired again. A count starts at 0 every
-    `ttl` seconds; responses that were kept just before may still be there then.
+    The count is in the ledger, so all processes share it. It is the number of attempts of a key
+    whose lease expires at once, so that the key can always be acquired again. A count restarts at 0
+    every `ttl` seconds. Responses that were kept just before may still exist then.
     """
 
     def __init__(self, guard: Guard, *, limit: int, ttl: float | None) -> None:
@@ -40,7 +40,7 @@ class Quota:
 
     @property
     def seconds_left(self) -> int | None:
-        """After how many seconds the counts start again; None for never."""
+        """The seconds until the counts restart. None means never."""
         return None if self._ttl is None else ceil(self._ttl - wall_seconds() % self._ttl)
 
     def _key(self, scope: str) -> str:

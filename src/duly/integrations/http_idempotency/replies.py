@@ -1,4 +1,4 @@
-"""Responses that are answered without the application: those kept, and problem details."""
+"""Responses sent without calling the application: kept responses and problem details."""
 
 import base64
 import binascii
@@ -46,7 +46,7 @@ _NOT_REPLAYED = _OF_ONE_CONNECTION | {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole response. A body of None was too large to be kept, or must not be stored."""
+    """A whole response. Its body is None if it was too large to keep or must not be stored."""
 
     status: int
     headers: Headers
@@ -54,7 +54,7 @@ class Reply:
 
     @property
     def replayed(self) -> "Reply":
-        """The response as those get it who ask again."""
+        """The response as it is sent to a retry."""
         headers = [*self.headers, (REPLAYED_HEADER, "true")]
         if self.status not in WITHOUT_BODY:
             headers.append(("Content-Length", str(len(self.body or b""))))
@@ -62,38 +62,40 @@ class Reply:
 
     @property
     def size(self) -> int:
-        """About how many bytes of the ledger it takes."""
+        """The approximate number of bytes that the response takes in the ledger."""
         heads = sum(len(name) + len(value) for name, value in self.headers)
         return 0 if self.body is None else heads + len(self.body) * 4 // 3
 
 
 class Replies:
-    """Turns replies into the text of a guard's results, and back."""
+    """Encodes replies as results of a guard, and decodes them."""
 
     def encode_result(self, value: object) -> str:
         """Return the text to store for a reply."""
         if not isinstance(value, Reply) or value.body is None:
-            raise PayloadError("response", "it is too large, or its Cache-Control is no-store")
+            raise PayloadError(
+                "response", "the response is too large, or its Cache-Control is no-store"
+            )
         body = base64.b64encode(value.body).decode()
         text = json.dumps([value.status, value.headers, body], separators=(",", ":"))
         if len(text) > RESULT_BYTES:
-            raise PayloadError("response", f"takes more than {RESULT_BYTES} bytes in the ledger")
+            raise PayloadError("response", f"takes more than {RESULT_BYTES} bytes of storage")
         return text
 
     def decode_result(self, text: str | None) -> Reply:
-        """Return the reply that was stored."""
+        """Return a stored reply."""
         try:
             status, headers, body = json.loads(text or "")
             pairs = [(str(name), str(value)) for name, value in headers]
             return Reply(int(status), pairs, base64.b64decode(body))
         except (ValueError, TypeError, binascii.Error) as error:
-            raise PayloadError("response", "what is stored is no response") from error
+            raise PayloadError("response", "the stored value is not a response") from error
 
 
 def fit_to_replay(headers: Headers) -> Headers:
-    """Return the headers that belong to the response, not to one connection or one moment.
+    """Return the headers that belong to the response, not to one connection or moment.
 
-    Cookies are left out: they may name a session that has ended meanwhile.
+    Cookies are omitted: they may name a session that has ended since.
     """
     listed = (value for name, value in headers if name.lower() == "connection")
     named = {name.strip().lower() for value in listed for name in value.split(",")}
@@ -102,7 +104,7 @@ def fit_to_replay(headers: Headers) -> Headers:
 
 
 def forbids_storing(headers: Headers) -> bool:
-    """Return whether a response says that nobody may store it (RFC 9111, 5.2.2.5)."""
+    """Return whether a response forbids that it is stored (RFC 9111, 5.2.2.5)."""
     said = ",".join(value for name, value in headers if name.lower() == "cache-control")
     return "no-store" in {directive.strip().lower() for directive in said.split(",")}
 
@@ -114,16 +116,16 @@ class ProblemResponses:
         self._documentation = documentation
 
     def key_missing(self) -> Reply:
-        """The header is required and was not sent."""
+        """Return the reply if the header is required and missing."""
         return self._problem(
             400,
             "key-missing",
             "This operation needs an Idempotency-Key header. Send one, such as a UUID in double "
-            "quotes, and send the same again when you retry.",
+            "quotes, and send the same key when you retry.",
         )
 
     def key_malformed(self, why: str) -> Reply:
-        """The header is there, and is no key."""
+        """Return the reply if the header does not contain a valid key."""
         return self._problem(
             400,
             "key-malformed",
@@ -132,16 +134,19 @@ class ProblemResponses:
         )
 
     def caller_unknown(self) -> Reply:
-        """Nothing proves who sends the request, so its key cannot be told from another caller's."""
+        """Return the reply if the request does not prove its caller.
+
+        Its key could not be distinguished from the same key of another caller.
+        """
         return self._problem(
             400,
             "caller-unknown",
-            "An Idempotency-Key counts per caller, and this request does not prove who sends it. "
-            "Nothing was done; send it again with your credentials.",
+            "An Idempotency-Key belongs to one caller, and this request does not identify its "
+            "caller. Nothing was done; send the request again with your credentials.",
         )
 
     def body_unreadable(self) -> Reply:
-        """The body did not come as announced."""
+        """Return the reply if the body is not as long as announced."""
         return self._problem(
             400,
             "body-incomplete",
@@ -150,7 +155,7 @@ class ProblemResponses:
         )
 
     def length_required(self) -> Reply:
-        """The server cannot tell where the body ends."""
+        """Return the reply if the server cannot determine where the body ends."""
         return self._problem(
             411,
             "length-required",
@@ -159,16 +164,16 @@ class ProblemResponses:
         )
 
     def body_too_large(self, limit: int) -> Reply:
-        """The body is larger than what is read of a request with a key."""
+        """Return the reply if the body is larger than allowed for a request with a key."""
         return self._problem(
             413,
             "body-too-large",
             f"A request with an Idempotency-Key may have a body of at most {limit} bytes. Nothing "
-            "was done; send less.",
+            "was done; send a smaller body.",
         )
 
     def quota_used_up(self, seconds: int | None) -> Reply:
-        """The caller has as many responses in the ledger as it may have."""
+        """Return the reply if the caller has too many responses in the ledger."""
         return self._problem(
             429,
             "too-many-keys",
@@ -178,13 +183,13 @@ class ProblemResponses:
         )
 
     def not_entered(self, error: Busy | KeyConflict | StoreError) -> Reply:
-        """The key could not be had, so that nothing was done."""
+        """Return the reply if the key could not be acquired, so that nothing was done."""
         match error:
             case Busy():
                 return self._problem(
                     409,
                     "in-progress",
-                    "A request with this Idempotency-Key is being carried out. Send this one again "
+                    "A request with this Idempotency-Key is in progress. Send this request again "
                     "later, unchanged, to get its response.",
                     _BUSY_SECONDS,
                 )
@@ -199,34 +204,34 @@ class ProblemResponses:
                 return self._problem(
                     503,
                     "ledger-unavailable",
-                    "It cannot be known at the moment whether this request was carried out before. "
-                    "Nothing was done now; send it again later, unchanged.",
+                    "It is unknown at the moment whether this request was processed before. "
+                    "Nothing was done now; send the request again later, unchanged.",
                     _OUTAGE_SECONDS,
                 )
 
     def not_recorded(self, error: ClaimLost | StoreError) -> Reply:
-        """The application has answered, and that cannot be relied on."""
+        """Return the reply if the application has answered but its response cannot be relied on."""
         if isinstance(error, ClaimLost):
             return self._problem(
                 500,
                 "claim-lost",
-                "Carrying this request out took so long without a sign of life that a repeat may "
-                "have been begun beside it. Send it again, unchanged, to learn how it ended.",
+                "The process of this request stopped responding for so long that a repeat may have "
+                "started. Send the request again, unchanged, to learn its result.",
             )
         return self._problem(
             500,
             "not-recorded",
-            "This request was carried out, but that could not be recorded. A repeat may carry it "
-            "out again; look whether it took effect first.",
+            "This request was processed, but that could not be recorded. A repeat may process it "
+            "again; first check whether it took effect.",
         )
 
     def not_kept(self) -> Reply:
-        """It was done before, and its response is not there to be replayed."""
+        """Return the reply if the request was handled before but its response was not kept."""
         return self._problem(
             409,
             "response-not-kept",
-            "The request with this Idempotency-Key was carried out, but its response was too large "
-            "to be kept, or must not be stored. It is not carried out again; read the outcome "
+            "The request with this Idempotency-Key was processed, but its response was too large "
+            "to store, or must not be stored. The request is not processed again; check its result "
             "where it took effect.",
         )
 

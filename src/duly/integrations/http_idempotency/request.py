@@ -1,4 +1,4 @@
-"""What a request says about itself: its key, whose it is, and what the key stands for."""
+"""Reads from a request its key, its caller, and a fingerprint of its content."""
 
 import hashlib
 import re
@@ -12,15 +12,16 @@ KEY_HEADER = "idempotency-key"
 SECRET_HEADERS = ("authorization", "x-api-key")
 """Headers whose value only the caller and the application know."""
 _SCHEMES = frozenset({"basic", "bearer", "digest", "negotiate", "token"})
-"""Clients without credentials send the name of a scheme alone: it is equal for many callers."""
+"""Clients without credentials may send only the name of a scheme, which many callers share."""
 
 # A string of RFC 9651: visible ASCII and blanks, with quotes and backslashes escaped.
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _ESCAPED = re.compile(r"\\(.)")
-# What clients send that know of no quotes. A comma would be two keys, a semicolon a parameter.
+# The unquoted form that some clients send. A comma would separate two keys, and a semicolon starts
+# a parameter.
 _BARE = re.compile(r'[^\x00-\x20\x7f-\U0010ffff",;\\]+')
 
-# More bytes than anybody has, and far from where the conversion becomes slow.
+# Enough for any real length, and too few to make the conversion slow.
 _DIGITS = 18
 
 
@@ -30,22 +31,22 @@ class Request:
 
     method: str
     path: str
-    """The path that the application routes by: without the path at which the server mounts it."""
+    """The path that the application routes by, without the path at which the server mounts it."""
     query: str
     headers: Mapping[str, str]
-    """By lower-case name; the values of a repeated one are joined."""
+    """The headers by lower-case name. The values of a repeated header are joined."""
     root_path: str = ""
     """The path at which the server mounts the application: `root_path`, or `SCRIPT_NAME`."""
     environ: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The scope of ASGI, or the environ of WSGI. An outer middleware puts there what it proved."""
+    """The ASGI scope or WSGI environ. An outer middleware can store a proven identity in it."""
 
 
 class MalformedKey(ValueError):
-    """The header is there, and is no key."""
+    """The header does not contain a valid key."""
 
 
 def join_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name, the values of a repeated one joined as HTTP joins them."""
+    """Return headers by lower-case name. The values of a repeated header are joined as in HTTP."""
     headers: dict[str, str] = {}
     for given, value in pairs:
         name = given.lower()
@@ -55,9 +56,9 @@ def join_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def parse_key(value: str) -> str:
-    """Return the key that a header's value stands for: a quoted string, or a bare token."""
+    """Return the key in a header's value: a quoted string, or a bare token."""
     text = value.strip(" \t")
-    # Escaped, every character may take two; beyond that nothing needs a closer look.
+    # Every character may take two if escaped. A longer text cannot be a valid key.
     if len(text) <= 2 * HTTP_KEY_CHARACTERS + 2:
         if found := _QUOTED.fullmatch(text):
             text = _ESCAPED.sub(r"\1", found[1])
@@ -69,15 +70,15 @@ def parse_key(value: str) -> str:
 
 
 def parse_length(value: str) -> int | None:
-    """Return how long a body is said to be, or None if no number says so."""
+    """Return the announced length of a body, or None if it is not a number."""
     return int(value) if value.isdecimal() and len(value) <= _DIGITS else None
 
 
 def credentials(request: Request) -> str | None:
-    """Return a hash of the headers that name the caller; None if none of them holds a secret.
+    """Return a hash of the headers that identify the caller, or None if none contains a secret.
 
-    A cookie alone proves nothing, since most cookies are equal for many callers. Beside a secret it
-    still tells apart callers who share that secret.
+    A cookie alone proves nothing, since many callers share most cookies. Together with a secret, it
+    distinguishes callers who share that secret.
     """
     given = (request.headers.get(name, "").strip().lower() for name in SECRET_HEADERS)
     if not any(value and value not in _SCHEMES for value in given):
@@ -87,9 +88,10 @@ def credentials(request: Request) -> str | None:
 
 
 def scoped_key(key: str, scope: str) -> str:
-    """Return the key in the ledger of one caller's key.
+    """Return the ledger key for one caller's key.
 
-    The key is part of the hash, so that neither the caller nor which keys are of one caller shows.
+    The key is part of the hash, so the ledger does not reveal the caller, or which keys belong to
+    the same caller.
     """
     return f"{_digest([key.encode(), scope.encode(errors='surrogatepass')])}:{key}"
 
@@ -103,15 +105,15 @@ def strip_root(path: str, root_path: str) -> str:
 
 
 def quota_key(scope: str, window: int) -> str:
-    """Return the key in the ledger that counts what one caller keeps."""
+    """Return the ledger key that counts the responses of one caller."""
     return f"kept:{window}:{_digest([scope.encode(errors='surrogatepass')])}"
 
 
 def fingerprint(request: Request, body: bytes) -> str:
-    """Return a hash that is equal for requests that ask for the same.
+    """Return a hash that is equal for requests with the same content.
 
-    The host is a part of what is asked, as of every target URI, and not of who asks: were it in the
-    scope, a retry that reaches us by another name would be carried out a second time.
+    The host is part of the content, as of every target URI, and not of the scope. If it were in the
+    scope, a retry that uses another host name would run a second time.
     """
     said = (
         request.method,
@@ -124,7 +126,7 @@ def fingerprint(request: Request, body: bytes) -> str:
 
 
 def _host(request: Request) -> str:
-    """Return the host that was asked, in one spelling."""
+    """Return the requested host in one spelling."""
     host = request.headers.get("host", "").lower()
     return re.sub(r":(80|443)?$", "", host)
 
@@ -132,7 +134,7 @@ def _host(request: Request) -> str:
 def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        # With its length before it no part can run into the next.
+        # The length before each part prevents two parts from running together.
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A response as it passes: what of it is to be kept, and when the client could have it all."""
+"""Records a response as it is sent, and detects when the client could have all of it."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,16 @@ from duly.integrations.http_idempotency.replies import (
 from duly.integrations.http_idempotency.request import parse_length
 from duly.limits import RESULT_BYTES
 
-# Base64 makes four characters of three bytes.
+# Base64 encodes three bytes as four characters.
 _LARGEST_BODY = RESULT_BYTES * 3 // 4
 
 
 class ResponseRecorder:
-    """What has been seen of a response."""
+    """Records one response."""
 
     def __init__(self, keeps: Callable[[int], bool]) -> None:
         self.is_kept = False
-        """Whether its status ends the request, so that it is not carried out again."""
+        """Whether the status completes the request, so that it does not run again."""
         self._keeps = keeps
         self._status = 0
         self._headers: Headers = []
@@ -31,7 +31,7 @@ class ResponseRecorder:
         self._whole: int | None = None
 
     def start(self, status: int, headers: Headers) -> None:
-        """Take note of the head of the response."""
+        """Record the start of the response."""
         self.is_kept = self._keeps(status)
         self._status = status
         self._headers = fit_to_replay(headers)
@@ -39,12 +39,12 @@ class ResponseRecorder:
         self._whole = 0 if status in WITHOUT_BODY else _content_length(headers)
 
     def expect(self, size: int) -> None:
-        """Take note of how many bytes there will be, unless the head has said so."""
+        """Set the size of the body, unless the headers contain it."""
         if self._whole is None:
             self._whole = size
 
     def add(self, chunk: bytes) -> None:
-        """Take note of a part of the body."""
+        """Record a part of the body."""
         self._seen += len(chunk)
         if not self._is_stored:
             self._body.clear()
@@ -53,12 +53,12 @@ class ResponseRecorder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether its end is known: the client could have all of it, or it is too large to keep."""
+        """Whether the client could have the whole response, or it is too large to keep."""
         is_whole = self._whole is not None and self._seen >= self._whole
         return is_whole or (self.is_kept and self._seen > _LARGEST_BODY)
 
     def reply(self) -> Reply:
-        """Return what is kept."""
+        """Return the response to keep."""
         return Reply(self._status, self._headers, bytes(self._body) if self._is_stored else None)
 
     @property

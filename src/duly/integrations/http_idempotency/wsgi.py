@@ -1,4 +1,4 @@
-"""WSGI: the middleware for Flask, Django and other synchronous applications."""
+"""The WSGI middleware, for Flask, Django and other synchronous applications."""
 
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -22,19 +22,19 @@ StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 CLAIM = "duly.claim"
-"""Under what the application finds the claim of its request in the environment."""
+"""The name in the environ under which the application finds the claim of its request."""
 
 
 class WSGIIdempotencyMiddleware:
-    """Carries out a request with an Idempotency-Key once, and replays its response."""
+    """Runs a request with an Idempotency-Key once, and replays its response."""
 
     def __init__(self, app: App, guard: Guard, **options: Unpack[MiddlewareOptions]) -> None:
-        """Stand before an application; the options are those of `Policy`."""
+        """Wrap an application. The options are those of `IdempotencyPolicy`."""
         self.app = app
         self._policy = IdempotencyPolicy(guard, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Serve one request."""
+        """Handle one request."""
         request = _request(environ)
         found = self._policy.screen(request)
         if found is None:
@@ -45,7 +45,8 @@ class WSGIIdempotencyMiddleware:
         if isinstance(body, Reply):
             return _answer(start_response, body)
         try:
-            # Left by the exchange, which knows when: before the last byte, not after the call.
+            # The exchange releases the key, because it must be settled before the last byte is
+            # sent.
             claim = self._policy.enter(found, request, body).__enter__()
         except (Busy, KeyConflict, StoreError) as error:
             return _answer(start_response, self._policy.problems.not_entered(error))
@@ -58,7 +59,7 @@ class WSGIIdempotencyMiddleware:
         return exchange.refuse() or exchange.run(self.app, environ)
 
     def _read(self, environ: Environ) -> bytes | Reply:
-        """Return the body of a request, or what to answer if it cannot be had."""
+        """Return the body of a request, or the reply to send if it cannot be read."""
         limit, problems = self._policy.max_body, self._policy.problems
         said = environ.get("CONTENT_LENGTH") or ""
         announced = parse_length(said)
@@ -81,7 +82,7 @@ class WSGIIdempotencyMiddleware:
 
 
 class _WsgiExchange:
-    """One request that the application carries out: the response that it gives, to iterate."""
+    """One request that the application handles. Iterating over it yields the response."""
 
     def __init__(
         self, policy: IdempotencyPolicy, entry: ClaimedRequest, start_response: StartResponse
@@ -91,7 +92,7 @@ class _WsgiExchange:
         self._start_response = start_response
         self._recording = ResponseRecorder(policy.keeps)
         self._head: tuple[Any, ...] | None = None
-        """The start of the response, until it is sent with the first of its body."""
+        """The start of the response, held back until the first part of the body is sent."""
         self._has_begun = False
         self._is_settled = False
         self._written: list[bytes] = []
@@ -99,7 +100,7 @@ class _WsgiExchange:
         self._chunks = self._pass_on()
 
     def refuse(self) -> list[bytes] | None:
-        """Answer a caller who may keep no more; return None if the request may begin."""
+        """Return the reply to a caller whose quota is used up, or None if the request may start."""
         refusal = self._policy.refuse(self._entry)
         if refusal is None:
             return None
@@ -119,7 +120,7 @@ class _WsgiExchange:
         return self._chunks
 
     def close(self) -> None:
-        """Take what the server has left, which is for who asks again; then let the rest go."""
+        """Read the rest of a response that must be recorded for a retry, then close it."""
         try:
             while self._recording.is_kept and not self._is_settled:
                 next(self._chunks, None)
@@ -135,13 +136,13 @@ class _WsgiExchange:
         exc_info: Any = None,  # noqa: ANN401 - PEP 3333
     ) -> Callable[[bytes], None]:
         if self._has_begun:
-            self._start_response(status, headers, exc_info)  # Raises, as it must.
+            self._start_response(status, headers, exc_info)  # Raises, as PEP 3333 requires.
         self._head = (status, headers) if exc_info is None else (status, headers, exc_info)
         self._recording.start(int(status[:3]), headers)
         return self._written.append
 
     def _pass_on(self) -> Iterator[bytes]:
-        """Yield the response, settling the key before the last of it."""
+        """Yield the response, and settle the key before the last part."""
         try:
             if isinstance(self._result, list | tuple):
                 self._recording.expect(sum(map(len, chain(self._written, self._result))))
@@ -160,7 +161,7 @@ class _WsgiExchange:
             self._release()
 
     def _all_chunks(self) -> Iterator[bytes]:
-        """Yield what the application returns and what it writes, in the order of both."""
+        """Yield what the application returns and what it writes, in order."""
         for chunk in chain([b""], self._result, [b""]):
             while self._written:
                 yield self._written.pop(0)
@@ -168,7 +169,7 @@ class _WsgiExchange:
                 yield chunk
 
     def _settle(self) -> Iterable[bytes] | None:
-        """Settle the key, unless it is; return what to answer instead if that is needed."""
+        """Settle the key if necessary. Return a reply to send instead if that fails."""
         if self._is_settled:
             return None
         self._is_settled = True
@@ -192,7 +193,7 @@ class _WsgiExchange:
             self._policy.release(self._entry)
 
 
-def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - whatever the server gives
+def _read_up_to(stream: Any, size: int) -> bytes:  # noqa: ANN401 - any stream
     body = bytearray()
     while size > 0 and (part := stream.read(size)):
         body += part

@@ -1,4 +1,4 @@
-"""RQ jobs that run once per key, and a fleet of RQ workers that runs tasks of ours."""
+"""RQ jobs that run once per key, and a carrier that lets RQ workers run duly tasks."""
 
 from duly.integrations.extras import missing
 

@@ -1,4 +1,4 @@
-"""Lets a fleet of RQ workers run tasks of ours."""
+"""Lets a fleet of RQ workers run duly tasks."""
 
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
@@ -17,16 +17,16 @@ _FUNCTION = "duly.integrations.rq.carry"
 _NO_TIMEOUT = -1
 _FAILURE_SECONDS = 3600
 _applications: "WeakValueDictionary[str, Duly]" = WeakValueDictionary()
-"""The applications of this process that have a carrier of RQ, by the names in their messages."""
+"""The applications of this process that have an RQ carrier, by the names in their messages."""
 
 
 class RQCarrier:
-    """Brings runs to RQ's workers, over their Redis.
+    """Sends runs to RQ's workers over their Redis.
 
-    A worker of RQ forks a process per message, which claims the run by id, runs one attempt and
-    settles it: the run, its retries, its schedule and its dead letter are ours, the processes are
-    RQ's. Between messages nothing of ours runs there, so somebody else has to hand runs over:
-    one `duly worker`, or `with app.worker()` in a program.
+    An RQ worker forks a process per message, which claims the run by id, runs one attempt and
+    settles it. duly manages the run, its retries, its schedule and its dead letter. RQ provides the
+    processes. Between messages no duly code runs there, so another process must send the runs: one
+    `duly worker`, or a program with `with app.worker()`.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class RQCarrier:
     ) -> None:
         """Send messages to this queue, for workers that know the application by this name.
 
-        `app` is `module:attribute`, as for `duly worker`. Workers load it if DULY_APP names it, or
-        have it already; they load nothing because a message says so. A run that nobody has claimed
-        is handed over again after `stale` seconds, then after twice that and so on, `most` times.
-        `settings` are those of a worker: lease, beat, grace.
+        `app` is `module:attribute`, as for `duly worker`. Workers load it only if DULY_APP names it
+        or it is loaded already, never because of a message. A run that no worker has claimed is
+        sent again after `stale` seconds, then after twice that time and so on, at most `most`
+        times. `settings` are worker settings: lease, beat and grace.
         """
         self.pace = check_resend_policy(stale, most)
         self._queue = queue
@@ -51,14 +51,14 @@ class RQCarrier:
         self._carrying = CarrierWorker(**settings)
 
     def attach(self, app: Duly) -> None:
-        """Get to know the application whose tasks name this carrier."""
+        """Remember the application whose tasks use this carrier."""
         self._carrying.attach(app)
         _applications[self._reference] = app
 
     def send(self, messages: Sequence[CarrierMessage]) -> None:
         """Send messages over RQ's Redis."""
-        # A message is a hint, so what becomes of it is of no use for long. How long a body may
-        # take is the task's to say; RQ would end it after three minutes.
+        # A message is only a hint, so its result and failure are soon useless. The duly task has
+        # its own time limit. RQ's default would stop the task after three minutes.
         self._queue.enqueue_many(
             [
                 self._queue.prepare_data(
@@ -73,24 +73,23 @@ class RQCarrier:
         )
 
     def run(self, run_id: str, claim_number: int, task: str) -> bool:
-        """Run one attempt and say good-bye: RQ ends the process next, without a word."""
+        """Run one attempt and stop the worker, since RQ ends the process right after the job."""
         app = self._carrying.app
-        # A SimpleWorker runs jobs in the program's own process, which goes on with its store.
+        # A SimpleWorker runs jobs in the program's own process, which continues to use the store.
         is_shared = app.is_open
         try:
             return self._carrying.run(run_id, claim_number, task)
         finally:
             self._carrying.stop()
             if not is_shared:
-                # Which sends the last hint, so that a retry is handed over when it is due.
+                # This sends the last hint, so that a retry is sent when it is due.
                 app.close()
 
 
 def carry(reference: str, run_id: str, claim_number: int, task: str) -> None:
-    """Run one attempt; this is what the messages ask RQ's workers for.
+    """Run one attempt. The messages to RQ's workers call this function.
 
-    What goes wrong in here is seen among RQ's failed jobs and does no harm: the run is handed over
-    again.
+    An error here appears among RQ's failed jobs and is harmless: the run is sent again.
     """
     carrier = _application(reference).registry.carriers().get(task)
     if not isinstance(carrier, RQCarrier):
@@ -99,9 +98,10 @@ def carry(reference: str, run_id: str, claim_number: int, task: str) -> None:
 
 
 def _application(reference: str) -> Duly:
-    """Return the application that a message names, if this process has it or is told to load it.
+    """Return the application that a message names, if it is loaded here or DULY_APP names it.
 
-    The name is compared and never imported: whoever writes a message would choose what runs here.
+    The name is only compared, never imported. Otherwise the author of a message could choose the
+    code that runs here.
     """
     name = _name(reference)
     configured = load_settings().app
@@ -110,8 +110,8 @@ def _application(reference: str) -> Duly:
     found = _applications.get(name)
     if found is None:
         raise AppNotFound(
-            f"this RQ worker does not have the application {name} that a message names; start it "
-            f"with DULY_APP={name}, or import the module with `rq worker --config`"
+            f"this RQ worker does not have the application {name} that a message names; start the "
+            f"worker with DULY_APP={name}, or import the module with `rq worker --config`"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Job functions that run once per key, however often RQ brings them."""
+"""Job functions that run once per key, however often RQ delivers them."""
 
 import asyncio
 import functools
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 _NOTHING: Any = object()
 _WAIT_SECONDS = 1.0
-"""The result of a short body is worth waiting for, where putting off costs a lease."""
+"""Waiting this long for the result of a short job is cheaper than postponing by a lease."""
 _SYNC = "sync"
-"""The name of the worker that a queue with is_async=False says it has."""
+"""The worker name of a queue with is_async=False."""
 
 _is_body_running: ContextVar[bool] = ContextVar("duly_rq_is_inside", default=False)
 
@@ -40,15 +40,15 @@ def idempotent(
     ttl: float | None = _NOTHING,
     wait: float = _WAIT_SECONDS,
 ) -> Callable[[Callable[P, R]], IdempotentFunction[P, R]]:
-    """Make a job's function run once per key, and give later jobs the first one's result.
+    """Run a job's function once per key, and return the first job's result to later jobs.
 
-    Options are those of `guard.idempotent`. A job whose body another one is running is scheduled
-    again for when the other's lease is over, after `wait` seconds of waiting for its result. That
-    uses none of its retries, and needs a worker `--with-scheduler`. Called by anybody but a
-    worker, the function is guarded as well, and raises Busy.
+    Options are those of `guard.idempotent`. If another job holds the key, this job waits `wait`
+    seconds for its result, and is then scheduled again for the end of the other's lease. That uses
+    none of its retries, and needs a worker `--with-scheduler`. Calls outside a worker are guarded
+    too, and raise Busy.
     """
     if not hasattr(rq.Worker, "handle_job_retry"):
-        raise BadOption("this version of RQ cannot put a job off; install rq 2.2 or newer")
+        raise BadOption("this version of RQ cannot delay a job; install rq 2.2 or newer")
     kept = guard.ttl if ttl is _NOTHING else check_ttl(ttl)
 
     def decorate(function: Callable[P, R]) -> IdempotentFunction[P, R]:
@@ -87,12 +87,12 @@ def _async(call: KeyedFunction) -> Any:  # noqa: ANN401 - as the function was
         job = _job_of(call.function)
         if job is None:
             return run_plainly(*args, **kwargs)
-        # On a loop of our own: RQ throws its timeout into this thread, and would leave its loop
-        # without telling the coroutine.
+        # RQ raises its timeout in this thread. It would leave RQ's own loop without cancelling the
+        # coroutine, so use a separate loop.
         returned: list[Any] = []
 
         async def keep() -> None:
-            # Nothing strikes between the end of what is awaited and the end of this call.
+            # No timeout can be raised between the end of the awaited call and this append.
             returned.append(await call.function(*args, **kwargs))
 
         return _run(call, job, call.once(args, kwargs), lambda: asyncio.run(keep()), returned)
@@ -112,7 +112,7 @@ def _run(
         with once as claim:
             if not claim.first:
                 return claim.result
-            # In a context of its own: a timeout may strike before anything could be reset here.
+            # Use a separate context: a timeout may be raised before a variable could be reset here.
             result = copy_context().run(
                 _run_in_context, claim, body, partial(_end, claim, lost), returned
             )
@@ -124,7 +124,7 @@ def _run(
     except JobTimeoutException:
         if once.claim is None or not once.is_done:
             raise
-        return once.claim.result  # The limit came too late: it was done in time.
+        return once.claim.result  # The limit came too late: the job had been completed.
 
 
 def _run_in_context(
@@ -135,7 +135,7 @@ def _run_in_context(
 
 
 def _end(claim: GuardClaim, lost: list[ClaimLost], result: object) -> None:
-    """Say how a body ended that has returned; note if that was for somebody else to say."""
+    """Record the end of a body that returned. Note it if the claim was lost."""
     try:
         _record_result(claim, result)
     except ClaimLost as error:
@@ -147,7 +147,7 @@ def _record_result(claim: GuardClaim, result: object) -> None:
 
 
 def _job_of(function: Callable[..., Any]) -> Job | None:
-    """Return the job that a worker runs just now, if this function is what it asks for."""
+    """Return the job that a worker is running if it calls this function, else None."""
     job = rq.get_current_job()
     if job is None or job.worker_name == _SYNC or _is_body_running.get():
         return None
@@ -157,19 +157,20 @@ def _job_of(function: Callable[..., Any]) -> Job | None:
 
 
 def _is_retry_requested(result: object) -> bool:
-    """Say whether the body asks RQ to be tried again."""
+    """Return whether the job asks RQ for a retry."""
     return isinstance(result, rq.Retry)
 
 
 def _postpone(job: Job | None, why: Busy | ClaimLost, seconds: float) -> rq.Retry:
-    """Return what makes RQ schedule the job again; that is no retry of its own.
+    """Return a value that makes RQ schedule the job again. It does not count as a retry.
 
-    The holder may be at work, and then the job finds its result, or it is gone. RQ takes the job
-    from those that have started only when it is scheduled: whoever dies meanwhile leaves it there.
+    The other holder may still be working, so that the job finds its result later, or it has died.
+    RQ removes the job from the started jobs only when it schedules it, so a crash in between loses
+    nothing.
     """
     if job is None:
         raise why
-    # RQ counts what it puts off this way, against the limit of a body that returns a Retry.
+    # RQ counts this as a retry, against the limit of a job that returns a Retry.
     job.number_of_retries = (job.number_of_retries or 0) - 1
-    # It cuts instants down to whole seconds.
+    # RQ rounds instants down to whole seconds.
     return rq.Retry(max=sys.maxsize, interval=math.ceil(seconds) + 1)

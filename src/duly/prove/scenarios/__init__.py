@@ -1,1 +1,1 @@
-"""The scenarios: each strikes in its own way, and leaves the judgement to the checker."""
+"""The scenarios. Each injects its own faults, and the checker evaluates the history."""

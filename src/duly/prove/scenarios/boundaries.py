@@ -1,9 +1,9 @@
 """SIGKILL before and after every SQL statement of a process, from its claim on.
 
-Each statement of each thread is struck in a run of its own, until a process passes without a
-strike: so none is left out. What the dead leave undone a worker finishes, and then there is one
-set of rows, one child of each kind, and every step once. Below full scale it is every so many
-statements, from one that the seed chooses.
+Each statement of each thread gets a kill in a separate run, until a process completes without one.
+No statement is therefore left out. A worker finishes the work of the killed processes. Then there
+must be one set of rows, one child of each kind, and every step once. Below full scale, only every
+n-th statement is used, from a random first one.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from duly.prove.trial import Trial
 
 
 def boundaries(trial: Trial, scale: float) -> None:
-    """Sweep every errand, and everybody who wakes a run that waits."""
+    """Sweep every crash task, and every process that wakes a waiting run."""
     stride = max(1, round(1 / scale))
     found: list[StatementKill] = []
     passed: Counter[str] = Counter()

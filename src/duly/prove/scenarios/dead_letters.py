@@ -1,4 +1,4 @@
-"""Thousands of dead letters, redriven at a set rate by two redrivers at once: once each."""
+"""Thousands of dead letters, retried once each by two concurrent processes at a set rate."""
 
 import json
 from collections import Counter
@@ -10,13 +10,13 @@ from duly.prove.trial import Trial
 
 DEAD_LETTERS = 10_000
 RATE = 500.0
-"""Dead letters per second and redriver."""
+"""Dead letters per second and process."""
 _SECONDS = 120.0
 _FEED = 1_000
 
 
 def dead_letters(trial: Trial, scale: float) -> None:
-    """Let everything fail once, redrive it from two processes, and count what ran again."""
+    """Let all runs fail once, retry them from two processes, and count what ran again."""
     wanted = max(20, round(DEAD_LETTERS * scale))
     trial.use_mix(lambda number, _random: workload.fragile.call(number), backlog=0)
     trial.start_tree(processes=2, async_limit=200, lease=6.0, beat=1.0)
@@ -35,13 +35,15 @@ def dead_letters(trial: Trial, scale: float) -> None:
 
 
 def _kill_one_retrier(trial: Trial, wanted: int) -> None:
-    """A redriver that is killed on the way has redriven some, once, and the others not at all."""
+    """Kill a retry process midway. It must have retried some runs once, and the others never."""
     trial.report_progress("redriving", 0, wanted)
     point = trial.random.choice(["operate.before_commit", "operate.after_commit"])
     redriver = start_retry_process(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
     redriver.communicate(timeout=_SECONDS)
     struck = redriver.poll() == KILLED
-    trial.faults.append(InjectedFault("kill", f"redriver at {point}", redriver.pid, None, struck))
+    trial.faults.append(
+        InjectedFault("kill", f"retry process at {point}", redriver.pid, None, struck)
+    )
     trial.facts["redriven_before_the_kill"] = len(trial.database.retries())
 
 
@@ -64,7 +66,7 @@ def _retry_twice(trial: Trial) -> None:
 
 
 def _not_retried_once(trial: Trial) -> list[str]:
-    """Say which runs were not redriven exactly once, by their effects and by the acts."""
+    """Return the runs not retried exactly once, by their effects and audit entries."""
     acts = trial.database.retries()
     bodies = Counter((e.run_id, e.generation) for e in trial.journal.read_effects())
     found = []
@@ -72,10 +74,10 @@ def _not_retried_once(trial: Trial) -> list[str]:
         times = (acts.get(run.run_id, 0), bodies[run.run_id, 1], bodies[run.run_id, 2])
         if times != (1, 1, 1) or (run.state, run.generation) != ("succeeded", 2):
             found.append(
-                f"run {run.run_id} is {run.state} in generation {run.generation}; it was "
-                f"redriven {times[0]} times, ran {times[1]} times before and {times[2]} after"
+                f"run {run.run_id} is {run.state} in generation {run.generation}; it was retried "
+                f"{times[0]} times, ran {times[1]} times before and {times[2]} after"
             )
     rates = trial.facts["rate_measured"]
     if any(rate > RATE * 1.1 for rate in rates):
-        found.append(f"dead letters were redriven at {rates} per second, not at {RATE}")
+        found.append(f"dead letters were retried at {rates} per second, not at {RATE}")
     return found

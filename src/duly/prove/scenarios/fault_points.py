@@ -1,4 +1,4 @@
-"""SIGKILL at every fault point, in the process that passes it: worker, keeper or producer."""
+"""SIGKILL at every fault point, in the process that passes it: worker, supervisor or producer."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _SUPERVISOR_VERBS = ("beat", "recover")
 
 
 def fault_points(trial: Trial, scale: float) -> None:
-    """Strike at every point some times each, at the first hit or a later one."""
+    """Kill processes at every point several times, at the first hit or a later one."""
     repetitions = max(1, round(REPETITIONS * scale))
     trial.start_tree(processes=1)
     trial.feeder.start()
@@ -40,7 +40,7 @@ def fault_points(trial: Trial, scale: float) -> None:
 
 
 def kill_workers(trial: Trial, points: Sequence[str]) -> None:
-    """Let workers die one after the other, each at the next point of a plan."""
+    """Let workers die one after another, each at the next point of a plan."""
     wanted = Counter(points)
     file = trial.folder / "plan.txt"
     _plan(trial, file, wanted, latest_hit=_LATEST_HIT)
@@ -58,9 +58,9 @@ def kill_workers(trial: Trial, points: Sequence[str]) -> None:
         if made > known:
             known, last = made, monotonic()
         elif monotonic() - last > _STUCK_SECONDS:
-            # A worker for a single suspect may end before it comes to its point, and a point that
-            # is rarely passed may wait for long: deal the rest out again, to new workers, each
-            # for the first time that it comes there.
+            # A worker for a single suspect may end before it reaches its point, and a rarely passed
+            # point may wait for long. Plan the remaining points again, for new workers, each at its
+            # first hit.
             _plan(trial, file, left, latest_hit=1)
             for child in doomed.children():
                 if child.is_registered:
@@ -69,7 +69,7 @@ def kill_workers(trial: Trial, points: Sequence[str]) -> None:
         pause_for(_LOOK_SECONDS)
     trial.trees.remove(doomed)
     doomed.end()
-    # A worker notes the point right before it kills itself, and has to be gone then.
+    # A worker records the point right before it kills itself, and must be gone afterwards.
     trial.faults += [
         InjectedFault("kill", f"worker at {point}", pid, None, took_effect=is_gone(pid))
         for point, pid in trial.journal.read_faults()
@@ -89,14 +89,16 @@ def _struck(trial: Trial) -> Counter[str]:
 def _kill_supervisors(trial: Trial, repetitions: int) -> None:
     points = [name for name in faultpoints.NAMES if name.startswith(_SUPERVISOR_VERBS)]
     for made, name in enumerate(points * repetitions):
-        trial.report_progress("points in keepers", made, len(points) * repetitions)
+        trial.report_progress("points in supervisors", made, len(points) * repetitions)
         point = f"{name}@{trial.random.randint(1, 3 if name.startswith('beat') else 1)}"
         tree = trial.start_tree(processes=1, environment={SUPERVISOR_POINT_VARIABLE: point})
         if name.startswith("recover"):
             _leave_a_dead_worker(trial, tree)
         status = tree.wait(_STRIKE_SECONDS)
         trial.faults.append(
-            InjectedFault("kill", f"keeper at {name}", tree.pid, None, took_effect=status == KILLED)
+            InjectedFault(
+                "kill", f"supervisor at {name}", tree.pid, None, took_effect=status == KILLED
+            )
         )
         trial.trees.remove(tree)
         tree.end()

@@ -1,4 +1,4 @@
-"""SIGSTOP past the lease, then SIGCONT: of workers, of keepers, of both, and of late writers."""
+"""SIGSTOP past the lease, then SIGCONT: of workers, supervisors, both, and of late writers."""
 
 from functools import partial
 from itertools import cycle
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.02
 
 
 def freezes(trial: Trial, scale: float) -> None:
-    """Freeze until enough processes were seen to stand still past their lease.
+    """Freeze until enough processes were seen frozen past their lease.
 
     If the fence has refused nothing by then, more processes are frozen, up to three times as many.
     """
@@ -73,22 +73,22 @@ def _begin_in_program(
         return None
     begun = freeze_embedded(program, seconds)
     if begun is None:
-        # It had nothing to settle: the others are quicker, until there is more than they can hold.
+        # It had nothing to settle because others are faster. Add more runs than they can hold.
         trial.feeder.enqueue(_MORE)
     return begun
 
 
 def _choose(trial: Trial, frozen: list[ProcessTree]) -> ProcessTree | None:
     free = [tree for tree in trial.trees if tree not in frozen and is_working(tree)]
-    # Somebody has to take over what the frozen ones hold.
+    # Another tree must be able to take over the runs of the frozen ones.
     return trial.random.choice(free) if len(free) > 1 else None
 
 
 def _is_due(trial: Trial, one: ActiveFreeze) -> bool:
-    """Say whether it is time to wake it: a program not before it has lost what it held.
+    """Return whether a frozen process should continue. A program must have lost its claims first.
 
-    Others may themselves be too young, or too lately woken, to call it dead when its lease is over;
-    then the fence would have nothing to refuse.
+    The other workers may be too young, or may have continued too recently, to declare it dead when
+    its lease expires. Then the fence would have nothing to refuse.
     """
     late = monotonic() - one.thaw_at
     if late < 0 or one.target != EMBEDDED:
@@ -103,7 +103,7 @@ def _end(trial: Trial, due: ActiveFreeze) -> None:
 
 
 def _report_late_writers(trial: Trial) -> None:
-    """Say what the frozen lost while they slept, and what they still tried when they woke."""
+    """Record what frozen workers lost while frozen, and what they tried to write afterwards."""
     frozen = {strike.worker_id for strike in trial.faults if strike.worker_id}
     states = {worker_id: state for worker_id, state, _pid in trial.database.workers()}
     late = trial.journal.read_late_writes()
@@ -118,4 +118,4 @@ def _report_late_writers(trial: Trial) -> None:
         "late_writes_refused_by_the_fence": sum(late),
     }
     if not sum(late):
-        trial.violations.append("the fence refused nothing, so this shows nothing of it")
+        trial.violations.append("the fence refused nothing, so this run proves nothing about it")

@@ -1,4 +1,4 @@
-"""SIGKILL of random worker processes, and of whole trees, while every kind of task runs."""
+"""SIGKILL of random worker processes and whole trees, while every kind of task runs."""
 
 from duly.prove.faults import choose_child, kill_child, kill_tree
 from duly.prove.process_tree import pause_for
@@ -14,7 +14,7 @@ _LOOK_SECONDS = 0.01
 
 
 def kills(trial: Trial, scale: float) -> None:
-    """Kill until enough kills were seen to strike."""
+    """Kill processes until enough kills took effect."""
     wanted = max(1, round(KILLS * scale))
     trees = _TREES_FOR_FEW if wanted <= _FEW else _TREES
     for _ in range(trees):

@@ -1,4 +1,4 @@
-"""Processes that race for places under limits while some are killed: no limit is ever exceeded."""
+"""Processes race for slots under limits while some are killed. No limit is ever exceeded."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,11 +29,11 @@ _SECONDS = 1_800.0
 _PAUSE_SECONDS = 0.02
 
 Slot = tuple[str, str, int]
-"""Run, lane, and 1 where it took a place, -1 where it left."""
+"""The run, the slot kind, and 1 if it took a slot or -1 if it released one."""
 
 
 def limits(trial: Trial, scale: float, program: str = "duly.prove.claimer_process") -> None:
-    """Kill claimers while they race, until all runs have ended; then look at every transition."""
+    """Kill claimers while they race until all runs have ended. Then check every transition."""
     count, kills = max(4, round(CLAIMERS * min(1.0, 4 * scale))), max(4, round(KILLS * scale))
     trial.database.record_slots()
     trial.app.queues.limit(QUEUE, QUEUE_LIMIT, actor="prove")
@@ -46,7 +46,7 @@ def limits(trial: Trial, scale: float, program: str = "duly.prove.claimer_proces
                     trial.app.store.apply([_order(number) for number in range(_BACKLOG)])
                 _kill_one(trial, claimers, program)
             if monotonic() > until:
-                trial.violations.append(f"{left} runs never got a place")
+                trial.violations.append(f"{left} runs never got a slot")
                 break
             pause_for(_PAUSE_SECONDS)
     slots = trial.database.slots()
@@ -61,7 +61,7 @@ def limits(trial: Trial, scale: float, program: str = "duly.prove.claimer_proces
 
 
 def _most(slots: Iterable[Slot]) -> dict[str, int]:
-    """Return how many were running at once, at most: in the queue, and of the task."""
+    """Return the maximum number of concurrently running runs, of the queue and of the task."""
     most = {"queue": 0, "task": 0}
     running = dict.fromkeys(most, 0)
     for _, lane, change in slots:
@@ -72,7 +72,7 @@ def _most(slots: Iterable[Slot]) -> dict[str, int]:
 
 
 def exceeded(slots: Iterable[Slot]) -> Iterator[str]:
-    """Say where more were running than a limit lets be (I17)."""
+    """Yield where more runs were running than a limit allows (I17)."""
     most = _most(slots)
     for what, limit in (("queue", QUEUE_LIMIT), ("task", CAPACITY)):
         if most[what] > limit:
@@ -102,7 +102,7 @@ def _are_registered(trial: Trial, claimers: list[ClaimerProcess]) -> bool:
 
 
 def _kill_one(trial: Trial, claimers: list[ClaimerProcess], program: str) -> None:
-    """Kill one in whatever it is doing, recover it at once, and let another take its place."""
+    """Kill a claimer at any moment, recover it at once, and start another one."""
     victim = claimers.pop(trial.random.randrange(len(claimers)))
     _end(trial, victim)
     trial.faults.append(
@@ -123,7 +123,7 @@ def _count_unfinished(trial: Trial) -> int:
 
 
 def _order(number: int) -> Enqueue:
-    """Of three runs two are under the limit of their task; all are under that of their queue."""
+    """Two of three runs are under the task's limit. All of them are under the queue's limit."""
     if number % 3:
         return Enqueue(new_id(), TASK, QUEUE, LANE, 0, "[[],{}]")
     return Enqueue(new_id(), OTHER_TASK, QUEUE, SlotKind.THREAD, 0, "[[],{}]")

@@ -1,4 +1,4 @@
-"""Processes that race for a lock whose holder has vanished: one gets it, and the fence grows."""
+"""Processes race for a lock whose holder has vanished. One acquires it, and the fence grows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,21 +15,21 @@ _NAME = "prove"
 
 
 class Race(NamedTuple):
-    """What came of one race."""
+    """The result of one race."""
 
     number: int
     tries: list[RacerResult]
     late_holder_was_heard: bool
-    """Whether the holder before could still renew or release it afterwards."""
+    """Whether the previous holder could still renew or release the lock afterwards."""
 
     @property
     def winners(self) -> list[RacerResult]:
-        """Those who were told that the lock is theirs."""
+        """The processes that acquired the lock."""
         return [each for each in self.tries if each.is_ours]
 
 
 def locks(trial: Trial, scale: float) -> None:
-    """Let the lock expire under every winner, and race for it again."""
+    """Let the lock expire for every winner, and race for it again."""
     wanted = max(2, round(RACES * scale))
     races: list[Race] = []
     with LockRacers(trial.starter, trial.url, PROCESSES) as racers:
@@ -55,7 +55,7 @@ def locks(trial: Trial, scale: float) -> None:
 
 
 def broken_races(races: Iterable[Race]) -> Iterator[str]:
-    """Say which races had not one winner, or one whose fence is not the largest so far."""
+    """Yield the races without exactly one winner, or with a fence that did not grow."""
     largest = 0
     for race in races:
         if len(race.winners) != 1:
@@ -65,17 +65,17 @@ def broken_races(races: Iterable[Race]) -> Iterator[str]:
                 yield f"race {race.number} gave fence {winner.fence} after {largest}"
             largest = max(largest, winner.fence)
         if race.late_holder_was_heard:
-            yield f"the holder before race {race.number} renewed or released what it had lost"
+            yield f"the holder before race {race.number} renewed or released a lost lock"
 
 
 def _expire(trial: Trial, holder: RacerResult) -> InjectedFault:
-    """End the holder's time at once, as if it had vanished that long ago."""
+    """Expire the holder's lock at once, as if the holder had vanished that long ago."""
     op = RenewLock(_NAME, holder.owner, holder.fence, ttl=1)
     (is_ours,) = trial.app.store.apply([op])
     return InjectedFault("expiry", "lock", holder.pid, None, took_effect=is_ours)
 
 
 def _try_as_late_holder(trial: Trial, holder: RacerResult) -> bool:
-    """Let a holder that lost the lock renew and release it; say whether either took effect."""
+    """Renew and release a lock for its former holder. Return whether either took effect."""
     place = (_NAME, holder.owner, holder.fence)
     return any(trial.app.store.apply([RenewLock(*place, ttl=1), ReleaseLock(*place)]))

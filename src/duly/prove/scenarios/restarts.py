@@ -1,4 +1,4 @@
-"""Rolling restarts by SIGTERM under load: nothing may be lost, and nobody may be charged."""
+"""Rolling restarts by SIGTERM under load. No run may be lost or charged for a crash."""
 
 import signal
 
@@ -14,7 +14,7 @@ _START_SECONDS = 60.0
 
 
 def restarts(trial: Trial, scale: float) -> None:
-    """Stop one tree after the other, each time starting its successor first."""
+    """Stop one tree after another, each time starting its successor first."""
     wanted = max(2, round(RESTARTS * scale))
     trial.charges_allowed = False
     for _ in range(_TREES):

@@ -1,7 +1,7 @@
-"""Many workers and many schedules that come due at one instant: one firing and one run each.
+"""Many workers, and many schedules due at one instant: one firing and one run each.
 
-In some of the trials, who fires is killed on the way: before it writes, before it commits, or when
-it has committed and told nobody.
+In some of the trials, the worker that fires is killed before it writes, before it commits, or after
+it has committed without a notification.
 """
 
 from collections import Counter
@@ -24,13 +24,13 @@ _POINTS = ("operate.before_commit", "operate.before_write", "operate.after_commi
 _KILLS_EVERY, _KILLS_AT = 4, 1
 _KILLS_PER_TRIAL = 2
 _LEAD_SECONDS = 0.3
-"""Time to add the schedules of a trial in, before they come due."""
+"""The time to add the schedules of a trial before they are due."""
 _PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.01
 
 
 def schedules(trial: Trial, scale: float) -> None:
-    """Let the same schedules come due again and again, under new names."""
+    """Let the same schedules become due repeatedly, under new names."""
     wanted = max(_KILLS_AT + 1, round(TRIALS * scale))
     plan = trial.folder / "firing-plan.txt"
     plan.touch()
@@ -64,7 +64,7 @@ def schedules(trial: Trial, scale: float) -> None:
 
 
 def _is_whole(tree: ProcessTree) -> bool:
-    """Say whether all processes of a tree look for what is due."""
+    """Return whether all processes of a tree look for due schedules."""
     return sum(child.is_registered for child in tree.children()) >= PROCESSES
 
 
@@ -78,16 +78,19 @@ def _add_schedules(trial: Trial, number: int) -> list[str]:
 
 
 def _have_ended(trial: Trial, names: list[str]) -> bool:
-    """Say whether these one-time schedules have fired."""
+    """Return whether these one-time schedules have fired."""
     return all(trial.app.schedules.get(name).state == "ended" for name in reversed(names))
 
 
 def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[InjectedFault]:
-    """Say who died as asked to, and which deaths nobody came to: others had fired it all."""
+    """Yield the processes that died as planned, and the planned deaths that did not happen.
+
+    A death does not happen if other workers had fired everything.
+    """
     left = Counter(asked)
     for point, pid in trial.journal.read_faults():
         left[point] -= 1
-        # A worker notes the point right before it kills itself, and has to be gone then.
+        # A worker records the point right before it kills itself, and must be gone afterwards.
         yield InjectedFault("kill", f"scheduler at {point}", pid, None, took_effect=is_gone(pid))
     for point in left.elements():
         yield InjectedFault("kill", f"scheduler at {point}", 0, None, took_effect=False)

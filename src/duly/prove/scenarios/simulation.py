@@ -1,7 +1,7 @@
-"""Years of eight schedulers on one store, with clocks that disagree, of which some die mid-commit.
+"""Years of eight schedulers on one store, with clocks that disagree. Some die mid-commit.
 
-Time is simulated: the store's clock is set before every look, to what the clock of the scheduler
-that looks shows. On SQLite that is the host's clock, on PostgreSQL the server's.
+Time is simulated. Before every look, the store's clock is set to the clock of the scheduler that
+looks. On SQLite that is the host's clock, on PostgreSQL the server's.
 """
 
 import os
@@ -52,7 +52,7 @@ _RULES = Rules(misfire="all", max_catch_up=1000, overlap="allow")
 
 
 def simulation(trial: Trial, scale: float) -> None:
-    """Let simulated time pass, and say what was due."""
+    """Let simulated time pass, and record what was due."""
     days = DAYS * scale
     world = SimulatedWorld(trial)
     try:
@@ -71,7 +71,7 @@ def simulation(trial: Trial, scale: float) -> None:
 
 
 class SimulatedWorld:
-    """True time, the schedulers, and what they ought to have fired."""
+    """The true time, the schedulers, and the instants that they should have fired."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -90,12 +90,12 @@ class SimulatedWorld:
         self.triggers["interval"] = IntervalTrigger(7 * 60 * SECOND, _BEGIN)
         trial.database.simulate_time()
         self._stores = [self._open() for _ in range(SCHEDULERS)]
-        # At the true time, so that every first instant is the same for everybody.
+        # Set the true time, so that every first instant is the same for all schedulers.
         self._set_clock(skew=0)
         self._stores[0].apply([_put(name, trigger) for name, trigger in self.triggers.items()])
 
     def live(self, days: float) -> None:
-        """Let time pass; whoever looks, looks, and some die on the way."""
+        """Let time pass while random schedulers look, and let some of them die."""
         end = self._now + round(days * _DAY)
         while self._now < end:
             past = self._now - _BEGIN
@@ -107,7 +107,7 @@ class SimulatedWorld:
             self._look(place, may_die=False)
 
     def due(self) -> Iterator[DueInstant]:
-        """Return what was due by the clock of the scheduler that is ahead."""
+        """Return the instants due by the clock of the scheduler that is ahead."""
         last = self._now + max(self.skews)
         for name, trigger in self.triggers.items():
             found = instants(trigger, Rules(), _BEGIN)
@@ -117,7 +117,7 @@ class SimulatedWorld:
             )
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the stores."""
         for store in self._stores:
             store.close()
 
@@ -148,7 +148,7 @@ class SimulatedWorld:
 
 
 class _SettableClock:
-    """A clock that shows what it was set to."""
+    """A clock that shows the time it was set to."""
 
     time = _BEGIN
 
@@ -160,7 +160,7 @@ class _SettableClock:
 
 
 class _SimulatedKill(BaseException):
-    """A process that ends here."""
+    """A simulated kill of a process."""
 
 
 def _die() -> None:

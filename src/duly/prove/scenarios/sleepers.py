@@ -1,4 +1,4 @@
-"""Ten thousand runs that sleep at once: they cost no thread, no claim and no attempt."""
+"""Ten thousand runs sleep at once. They use no thread, no claim and no attempt."""
 
 import threading
 from typing import NamedTuple
@@ -12,16 +12,19 @@ RUNS = 10_000
 _SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE = 10
-"""So many times fewer go first, to show how long the others need to fall asleep."""
+"""The divisor for the number of first runs, which show how long the others need to fall asleep."""
 _OF_WRITES = frozenset({"duly-enqueue", "duly-sweep"})
-"""PostgreSQL's: one for callers that enqueue many, one that sweeps up behind many writes."""
+"""PostgreSQL threads: one for callers that enqueue many runs, one that cleans up after writes."""
 _PATIENCE = (3, 9, 27)
-"""How many times longer than expected runs may take to fall asleep. If the machine becomes busy and
-the first runs wake before the last one sleeps, the next number is tried."""
+"""How many times longer than expected runs may take to fall asleep.
+
+If the machine becomes busy and the first runs wake before the last one sleeps, the next number is
+tried.
+"""
 
 
 class SleepMeasurement(NamedTuple):
-    """What it cost that runs slept, and how they ended."""
+    """The cost of sleeping runs, and their final states."""
 
     ended_before: int
     """How many other runs had ended before these fell asleep."""
@@ -31,11 +34,11 @@ class SleepMeasurement(NamedTuple):
     afterwards: dict[tuple[str, int], int]
     seconds_to_fall_asleep: float
     seconds_to_end: float
-    """From the instant that all of them slept to."""
+    """From the instant until which all of them slept."""
 
 
 def sleepers(trial: Trial, scale: float) -> None:
-    """Let runs sleep until one instant, and look what they cost meanwhile."""
+    """Let runs sleep until one instant, and measure their cost during that time."""
     wanted = max(10, round(RUNS * scale))
     app.use_url(trial.url)
     trial.report_progress("sleepers", 0, wanted)
@@ -54,16 +57,16 @@ def sleepers(trial: Trial, scale: float) -> None:
 
 
 def let_sleep(wanted: int) -> SleepMeasurement:
-    """Run them on one worker of this process."""
+    """Run the sleepers on one worker of this process."""
     first = first_of(wanted)
     with app.worker(queues=SLEEPERS):
-        # One alone, so that what follows does not time how a worker starts.
+        # Run one first, so that the following measurement excludes the worker's start.
         _start_sleepers(1, 1.0)
         began_at = monotonic()
         _start_sleepers(first - 1, 1.0)
         each_seconds = (monotonic() - began_at) / (first - 1)
         wait_for(lambda: _have_all_ended(first), _SECONDS, _LOOK_SECONDS)
-        # What a worker starts when it first needs it is there by now.
+        # By now the worker has started the threads that it starts on first use.
         threads_before = _count_threads()
         ended_before = first
         for patience in _PATIENCE[:-1]:
@@ -80,7 +83,7 @@ def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> SleepMeas
     began_at = monotonic()
     _start_sleepers(wanted, bed_seconds)
     asleep_at = monotonic()
-    # In this order: counting runs has a timer, which is a thread.
+    # In this order, because counting runs starts a timer thread.
     threads_meanwhile, meanwhile = _count_threads(), count_sleepers()
     wait_for(lambda: _have_all_ended(ended_before + wanted), _SECONDS, _LOOK_SECONDS)
     ended_at = monotonic()
@@ -96,7 +99,7 @@ def _sleep_once(wanted: int, ended_before: int, bed_seconds: float) -> SleepMeas
 
 
 def broken_sleep(slept: SleepMeasurement, wanted: int) -> list[str]:
-    """Say what sleeping has cost that it must not cost."""
+    """Return the costs of sleeping that are not allowed."""
     found = []
     if slept.threads_meanwhile > slept.threads_before:
         found.append(f"{slept.threads_meanwhile} threads, and {slept.threads_before} before")
@@ -109,24 +112,24 @@ def broken_sleep(slept: SleepMeasurement, wanted: int) -> list[str]:
 
 
 def first_of(wanted: int) -> int:
-    """Return how many go first."""
+    """Return how many runs start first."""
     return 1 + max(1, wanted // _FIRST_SHARE)
 
 
 def _count_threads() -> int:
-    """Count all but those that come with many writes, whoever makes them."""
+    """Return the number of threads, without those that many writes cause."""
     return sum(thread.name not in _OF_WRITES for thread in threading.enumerate())
 
 
 def _start_sleepers(runs: int, seconds: float) -> None:
-    """Have runs sleep until so many seconds from now, and wait until all of them do."""
+    """Let runs sleep until this many seconds from now, and wait until all of them do."""
     until = app.store.now() + int(seconds * MICROSECONDS)
     app.enqueue_many(sleep_until.call(until) for _ in range(runs))
     wait_for(_all_asleep, seconds, _LOOK_SECONDS)
 
 
 def _all_asleep() -> bool:
-    """Nothing is ready, nothing runs: what is left waits for its time."""
+    """Return whether nothing is ready or running, so that all remaining runs are waiting."""
     return not any(queue.ready or queue.running for queue in app.queues.list())
 
 

@@ -1,5 +1,5 @@
--- What proving needs in a PostgreSQL database beside duly's tables. SQLite's twin spells every
--- trigger out; here one function serves all three tables.
+-- The tables and triggers of fault injection in a PostgreSQL database, in addition to duly's own.
+-- Here one function serves all three tables. In SQLite, every trigger has its own statements.
 
 -- :name version
 SELECT current_setting('server_version')
@@ -9,7 +9,7 @@ SELECT 'fsync=' || current_setting('fsync')
        || ', synchronous_commit=' || current_setting('synchronous_commit')
 
 -- :name ledger
--- No unique constraint: an effect that happened twice must show.
+-- No unique constraint: a duplicated effect must be visible.
 CREATE TABLE duly_prove_ledger (
     run_id uuid NOT NULL,
     claim_number bigint NOT NULL,
@@ -19,8 +19,8 @@ CREATE TABLE duly_prove_ledger (
 )
 
 -- :name event_table
--- Written inside each transition's own transaction and under the lock on the run's row, so for one
--- run the order of the numbers is the order of commits.
+-- Written in each transition's own transaction and under the lock on the run's row. For one run,
+-- the order of the numbers is therefore the order of commits.
 CREATE TABLE duly_prove_event (
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -70,7 +70,7 @@ CREATE TRIGGER duly_prove_on_claim AFTER UPDATE ON duly_runs
     EXECUTE FUNCTION duly_prove_on_claim()
 
 -- :name on_requeue
--- A run that becomes due later leaves by DELETE and waits elsewhere; the checker knows.
+-- A run that becomes due later is deleted here and waits in another table. The checker knows that.
 CREATE FUNCTION duly_prove_on_requeue() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO duly_prove_event (run_id, kind, claim_number, generation, state, worker_id)
@@ -118,8 +118,8 @@ CREATE TRIGGER duly_prove_on_revive AFTER DELETE ON duly_history
     FOR EACH ROW WHEN (OLD.queue = 'duly-prove') EXECUTE FUNCTION duly_prove_on_revive()
 
 -- :name slot_table
--- Who takes a place under a limit and who leaves it, inside the same transaction. Whoever takes one
--- has seen the commit of whoever left, so the order of writing never shows more than there were.
+-- Which runs take and release slots under a limit, written in the same transaction. A slot is taken
+-- only after its release has committed, so the order of rows never shows too many running.
 CREATE TABLE duly_prove_slots (
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id uuid NOT NULL,
@@ -188,7 +188,7 @@ SELECT id, state, pid FROM duly_workers
 SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
 
 -- :name simulate_time
--- The server's clock counts here. A sequence is set at once, whatever becomes of the transaction.
+-- The server's clock is used here. A sequence changes at once, even if the transaction rolls back.
 CREATE SEQUENCE duly_prove_clock;
 CREATE OR REPLACE FUNCTION duly_now() RETURNS timestamptz
     LANGUAGE sql STABLE
@@ -209,8 +209,8 @@ SELECT id::text, tags::json ->> 'schedule'
  WHERE tags::json ->> 'schedule' IS NOT NULL
 
 -- :name integrity
--- The server checks its own pages where checksums are on; what is left to ask is whether an index
--- and its table agree on how many runs there are.
+-- The server checks its own pages if checksums are on. This checks whether an index and its table
+-- have the same number of runs.
 SELECT 'an index misses runs'
   FROM (SELECT count(*) AS rows FROM duly_every_run) AS every
  CROSS JOIN (SELECT count(DISTINCT id) AS rows FROM duly_every_run) AS known

@@ -1,5 +1,5 @@
--- What proving needs in an SQLite file beside duly's tables. PostgreSQL's twin says the same with
--- one trigger function; here every trigger is spelled out.
+-- The tables and triggers of fault injection in an SQLite file, in addition to duly's own. Here
+-- every trigger has its own statements. In PostgreSQL, one function serves all tables.
 
 -- :name version
 SELECT sqlite_version()
@@ -8,7 +8,7 @@ SELECT sqlite_version()
 SELECT journal_mode FROM pragma_journal_mode
 
 -- :name ledger
--- No unique constraint: an effect that happened twice must show.
+-- No unique constraint: a duplicated effect must be visible.
 CREATE TABLE duly_prove_ledger (
     run_id TEXT NOT NULL,
     claim_number INTEGER NOT NULL,
@@ -18,7 +18,7 @@ CREATE TABLE duly_prove_ledger (
 )
 
 -- :name event_table
--- Written inside each transition's own transaction, so its order is the order of commits.
+-- Written in each transition's own transaction, so its order is the order of commits.
 CREATE TABLE duly_prove_event (
     sequence INTEGER PRIMARY KEY,
     at INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)),
@@ -90,7 +90,7 @@ BEGIN
 END
 
 -- :name slot_table
--- Who takes a place under a limit and who leaves it, inside the same transaction.
+-- Which runs take and release slots under a limit, written in the same transaction.
 CREATE TABLE duly_prove_slots (
     sequence INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL,
@@ -151,7 +151,7 @@ SELECT id, state, pid FROM duly_workers
 SELECT subject, count(*) FROM duly_acts WHERE act = 'redrive' GROUP BY subject
 
 -- :name simulate_time
--- The clock of the host counts here, and whoever opens the store brings it along.
+-- The host's clock is used here, and is passed in when the store is opened.
 SELECT 1
 
 -- :name set_time

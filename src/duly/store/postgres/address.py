@@ -13,7 +13,7 @@ from duly.errors import StoreRefused
 from duly.store.postgres.host_lookup import HostResolver
 
 _UNREADABLE = (
-    "the database's address cannot be read; write it as "
+    "the address of the database is not valid; write it as "
     "postgresql://user:password@host:port/database, with %-codes for special characters"
 )
 _DEFAULTS: dict[str, Any] = {

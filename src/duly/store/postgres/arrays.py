@@ -16,7 +16,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def refuse_nul() -> NoReturn:
     """Say that a text cannot be kept."""
-    raise ValueRefused("a text contains a NUL character, which PostgreSQL cannot keep; remove it")
+    raise ValueRefused("a text contains a NUL character, which PostgreSQL cannot store; remove it")
 
 
 def texts(items: Collection[str]) -> str:

@@ -173,7 +173,7 @@ class PostgresClaims:
             return Claims()
         newest = max(row[-1] for row in rows)
         self._claimed_at[op.worker_id] = max(self._claimed_at[op.worker_id], newest)
-        claims = Claims(_claim(row[:-1]) for row in rows)
+        claims = Claims(map(_claim, rows))
         claims.sort(key=_urgency)
         claims.is_cut = _bytes_left(rows) <= 0
         return claims

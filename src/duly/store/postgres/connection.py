@@ -107,8 +107,8 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         )
         if encoding != "UTF8":
             raise StoreRefused(
-                f"the database is encoded in {encoding}, which cannot keep every text; "
-                f"create one with ENCODING 'UTF8'"
+                f"the encoding of the database is {encoding}, which cannot store every text; "
+                "create a database with ENCODING 'UTF8'"
             )
         if int(version or 0) < OLDEST_SERVER:
             raise StoreRefused("this PostgreSQL is too old; duly needs 14 or newer")
@@ -144,8 +144,8 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         execute_within(self, "COMMIT", seconds=seconds)
         if not started:
             raise StoreRefused(
-                "this role may not see its own session in pg_stat_activity, so that nobody could "
-                "find out what became of a session that is lost; connect as another role"
+                "this role cannot see its own session in pg_stat_activity, so duly could not find "
+                "out what happened to a lost session; connect as another role"
             )
         return started
 

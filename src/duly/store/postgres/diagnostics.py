@@ -32,25 +32,26 @@ def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
         ),
         diagnosis_of(
             "pooler",
-            "a pooler that shares connections: workers are not woken, and look every second"
+            "a pooler that shares connections: workers get no notifications and poll every second"
             if is_pooled
-            else "connected to the server itself",
+            else "connected directly to the server",
             bad=is_pooled,
-            remedy="name the server itself in DULY_URL of the workers, and they are woken at once; "
-            "programs that only enqueue may go on through the pooler",
+            remedy="name the server itself in DULY_URL of the workers, so that they are notified "
+            "at once; programs that only enqueue can keep using the pooler",
         ),
         diagnosis_of(
             "primary",
-            "a standby, which takes no writes" if standby else "a primary",
+            "a standby, which accepts no writes" if standby else "a primary",
             bad=standby,
             level="error",
-            remedy="name the primary's address, or several hosts: duly then picks the primary",
+            remedy="use the address of the primary, or list several hosts: duly then picks "
+            "the primary",
         ),
         diagnosis_of(
             "autovacuum",
             f"autovacuum {autovacuum}",
             bad=autovacuum == "off",
-            remedy="set autovacuum on: claims become slow while dead rows pile up",
+            remedy="set autovacuum on: claiming runs becomes slow while dead rows accumulate",
         ),
         _creators(query),
         _oldest_transaction(query),
@@ -58,7 +59,10 @@ def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
             "connections",
             f"{used} of {room} are in use",
             bad=used > room * _FULL,
-            remedy="raise max_connections, run fewer worker processes, or put PgBouncer before it",
+            remedy=(
+                "raise max_connections, run fewer worker processes, or put PgBouncer in front of "
+                "the server"
+            ),
         ),
     ]
 
@@ -73,12 +77,12 @@ def _creators(query: DiagnosticQuery) -> Diagnosis:
     names = [str(name) for (name,) in query(SQL["creators"], {})]
     return diagnosis_of(
         "schema",
-        f"others may create functions beside duly's tables: {', '.join(names)}"
+        f"other roles can create functions in the schema of duly's tables: {', '.join(names)}"
         if names
-        else "nobody else may create functions beside duly's tables",
+        else "no other role can create functions in the schema of duly's tables",
         bad=bool(names),
-        remedy="REVOKE CREATE ON SCHEMA from them and from PUBLIC: duly calls nothing of theirs, "
-        "but SQL of your own that runs with more rights may",
+        remedy="REVOKE CREATE ON SCHEMA from these roles and from PUBLIC: duly does not call their "
+        "functions, but your own SQL that runs with more rights may",
     )
 
 
@@ -90,8 +94,8 @@ def _oldest_transaction(query: DiagnosticQuery) -> Diagnosis:
         "open transactions",
         f"the oldest has been open for {oldest.seconds:.0f} s, in {oldest.session()}",
         bad=oldest.is_too_long(),
-        remedy=f"end it, or call pg_terminate_backend({oldest.pid}): rows that were deleted since "
-        "it began cannot be vacuumed, and claims become slow",
+        remedy=f"end it, or call pg_terminate_backend({oldest.pid}): rows that were deleted after "
+        "it began cannot be vacuumed, so claiming runs becomes slow",
     )
 
 
@@ -99,12 +103,12 @@ def _durability_remedy(fsync: str, pages: str) -> str:
     if "off" in {fsync, pages}:
         return (
             "set fsync and full_page_writes on: without them a crash of the machine loses or "
-            "corrupts what was accepted"
+            "corrupts accepted runs"
         )
     # Connections of duly's turn it on for themselves, whatever the server's default is.
     return (
-        "something turned synchronous_commit off on duly's own connections, such as options in "
-        "the address: leave it out, or a crash of the machine loses what was accepted"
+        "synchronous_commit was turned off on duly's own connections, for example by options in "
+        "the address: remove that setting, or a crash of the machine loses accepted runs"
     )
 
 
@@ -112,14 +116,16 @@ def check_integrity(query: DiagnosticQuery) -> list[Diagnosis]:
     """Look for broken indexes, by amcheck where it is installed."""
     broken = [str(row[0]) for row in query(SQL["broken_indexes"], {})]
     if broken:
-        remedy = "REINDEX INDEX it; an index is not valid after a failed REINDEX CONCURRENTLY"
+        remedy = (
+            "run REINDEX INDEX on it; an index is not valid after a failed REINDEX CONCURRENTLY"
+        )
         return [
             Diagnosis("integrity", "error", f"index {name} is broken", remedy) for name in broken
         ]
     found = query(SQL["schema_of_amcheck"], {})
     if not found:
         remedy = "CREATE EXTENSION amcheck lets this command read the indexes themselves"
-        text = "every index is valid, as far as the catalog says"
+        text = "every index is valid, according to the catalog"
         return [Diagnosis("integrity", "warning", text, remedy)]
     ((schema,),) = found
     ((count,),) = query(SQL["check_indexes"].replace("{schema}", schema), {})

@@ -104,8 +104,8 @@ def check_database(found: Row, database: str) -> None:
     assert found is not None  # noqa: S101 - every such statement returns one row
     if found[0] != database:
         raise StoreRefused(
-            f"this connection is to database {found[0]!r}, and runs are kept in {database!r}; roll "
-            f"its transaction back, and keep both in one database or leave connection= out"
+            f"this connection is to database {found[0]!r}, but runs are stored in {database!r}; "
+            "roll its transaction back, and use one database for both or omit connection="
         )
 
 

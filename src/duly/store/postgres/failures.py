@@ -62,31 +62,34 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
             return _without_code(error, place, words)
         case state if state == READ_ONLY:
             return StoreReadOnly(
-                f"{place} cannot be written ({words}); name the primary, not a standby"
+                f"{place} does not accept writes ({words}); use the primary, not a standby"
             )
         case "53100":
             return StoreFull(
-                f"the disk of {place} is full ({words}); nothing was written; free space"
+                f"the disk of {place} is full ({words}); nothing was written; free disk space"
             )
         case "53200":
             return StoreError(
-                f"{place} is out of memory ({words}); raise max_locks_per_transaction if it says so"
+                f"{place} is out of memory ({words}); raise max_locks_per_transaction if the "
+                "message asks for it"
             )
         case "42P01" | "42703" | "42883":
             return SchemaMismatch(
-                f"{place} lacks something this code needs ({words}); check the search_path, "
-                f"then run `duly db migrate`"
+                f"{place} lacks an object that this code needs ({words}); check the search_path, "
+                "then run `duly db migrate`"
             )
         case "42501" | "28000" | "28P01" | "3D000":
-            return StoreRefused(f"{place} refuses this ({words}); check the role and its rights")
+            return StoreRefused(
+                f"{place} denies the operation ({words}); check the role and its rights"
+            )
         case "55P03":
             return StoreBusy(
-                f"{place}: another transaction holds what this needs ({words}); find the one that "
-                f"is held open there; if it is the caller's own, write in it with "
-                f"using(connection=…)"
+                f"{place}: another open transaction holds a lock that this operation needs "
+                f"({words}); end that transaction; if it is your own, write in it with "
+                "using(connection=…)"
             )
         case state if state in CONTENDED or state[:2] in _UNAVAILABLE_CLASSES:
-            return StoreUnavailable(f"{place} does not answer as it should ({words}); try again")
+            return StoreUnavailable(f"{place} gave an unexpected answer ({words}); try again")
         case state if state[:2] in _VALUE_CLASSES:
             return ValueRefused(f"{place}: {words}")
         case _ if is_fatal(error):
@@ -106,7 +109,8 @@ def _without_code(error: psycopg.Error, place: str, words: str) -> StoreError:
             f"of the database"
         )
     if "session is read-only" in words:
-        return StoreReadOnly(f"{place} cannot be written ({words}); name the primary")
+        return StoreReadOnly(f"{place} does not accept writes ({words}); use the primary")
     return StoreUnavailable(
-        f"{place} cannot be reached ({words}); check that it runs and that the address is right"
+        f"{place} cannot be reached ({words}); check that the server runs and that the address is "
+        "right"
     )

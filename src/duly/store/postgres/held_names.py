@@ -159,13 +159,13 @@ class _NameWaiter:
         """Return the error that names what is held, and what to do."""
         others = " or another name of the same batch" if len(self._names) > 1 else ""
         message = (
-            f"{shown_url}: {self._own or self._names[0]}{others} has been held for "
-            f"{self._seconds:.0f} s by a transaction that is still open; "
+            f"{shown_url}: {self._own or self._names[0]}{others} has been locked for "
+            f"{self._seconds:.0f} s by an open transaction; "
         )
         if self._own is None:
-            return StoreBusy(message + "commit it or roll it back, then try again")
+            return StoreBusy(message + "commit or roll back that transaction, then retry")
         return WouldBlockItself(
-            message + "if it is the caller's own, write in it with using(connection=…) or "
+            message + "if it is your own transaction, write in it with using(connection=…) or "
             "send_event(connection=…), or end it first"
         )
 

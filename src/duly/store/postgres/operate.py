@@ -59,7 +59,7 @@ def cancel(session: PostgresSession, op: Cancel) -> str | None:
             return state
         insert_audit_entry(session, op.actor, "cancel", op.run_id, op.reason)
         return answer
-    raise StoreBusy(f"run {op.run_id} changes too fast to be cancelled now; try again")
+    raise StoreBusy(f"run {op.run_id} changes too often to be cancelled now; try again")
 
 
 def end_queued(

@@ -136,9 +136,9 @@ class ConnectionPool:
             if left <= 0:
                 self._leave_line(loan)
                 raise StoreBusy(
-                    f"all {self._size} connections of this process to {self._address.shown_url} "
-                    f"have been in use for {self._seconds:g} s; let transactions end sooner, or "
-                    f"let fewer run at once"
+                    f"timed out: all {self._size} connections of this process to "
+                    f"{self._address.shown_url} have been in use for {self._seconds:g} s; shorten "
+                    "transactions, or run fewer at once"
                 )
             loan.turn.acquire(timeout=min(left, _LOOK_SECONDS))
         loan.turn = None
@@ -158,7 +158,7 @@ class ConnectionPool:
     def _take(self) -> PostgresSession | None:
         """Return the connection used last that is still alive, if there is one."""
         if self._is_closed:
-            raise StoreError("this store is closed; open the application's store anew")
+            raise StoreError("this store is closed; open the store of the application again")
         while (session := self._pop_idle()) is not None:
             if session.is_alive():
                 return session

@@ -224,8 +224,8 @@ def end_session(session: PostgresSession, lost: PostgresSession, address: Addres
         raise translated(error, address) from error
     if found == [(False,)]:
         raise StoreUnavailable(
-            f"{address.shown_url}: backend {lost.pid}, whose connection was lost, does not end; "
-            f"what it did is not known yet"
+            f"{address.shown_url}: the connection of backend {lost.pid} was lost and the backend "
+            "has not ended yet, so the result of its transaction is unknown"
         )
 
 
@@ -247,6 +247,6 @@ def _is_committed(session: PostgresSession, place: _TransactionId, address: Addr
 
 def _unknown(place: _TransactionId, address: Address) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{address.shown_url}: what became of transaction {place.number} is not known yet; "
-        f"look before trying again"
+        f"{address.shown_url}: the result of transaction {place.number} is unknown; check whether "
+        "it committed before you retry"
     )

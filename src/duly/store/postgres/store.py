@@ -78,9 +78,9 @@ class PostgresStore(PostgresInspector):
             self.is_pooled = session.pooled
         if self.is_pooled:
             self.notices.append(
-                f"{self.shown_url} is a pooler that shares connections: workers cannot be "
-                f"woken across processes and look for runs every second instead; name the "
-                f"server itself for lower latency"
+                f"{self.shown_url} is a pooler that shares connections: workers get no "
+                "notifications across processes and poll every second instead; use the address of "
+                "the server itself for lower latency"
             )
 
     # -- writing --
@@ -171,7 +171,7 @@ class PostgresStore(PostgresInspector):
     def back_up(self, file: Path) -> None:
         """Refuse: PostgreSQL's own tools copy the whole database, with what is not duly's."""
         raise StoreRefused(
-            f"PostgreSQL is backed up by its own tools, with the rest of the database: "
+            "back up PostgreSQL with its own tools, together with the rest of the database: "
             f"pg_dump --format=custom --file={file} {self.shown_url}"
         )
 
@@ -256,7 +256,7 @@ class PostgresStore(PostgresInspector):
             return process
         with self._mutex:
             if self._is_closed:
-                raise StoreError("this store is closed; open the application's store anew")
+                raise StoreError("this store is closed; open the store of the application again")
             if self._process is None:
                 self._process = _PostgresResources(self._address)
             return self._process

@@ -21,9 +21,9 @@ from duly.store.postgres.transaction_scan import find_transaction_end
 from duly.store.task_connection import ENDS_WITH_ITS_RUN
 
 ENDED_BY_ITS_BODY = (
-    "a body has ended its own transaction, which ends with its run: what it wrote before is not "
-    "undone, and nothing of it was committed with a completion; use connection.transaction() for "
-    "savepoints, and raise an exception to undo all"
+    "the task ended its own transaction, which must end with its run: earlier writes were not "
+    "undone, and nothing was committed together with the result of the run; use "
+    "connection.transaction() for savepoints, and raise an exception to undo everything"
 )
 
 
@@ -128,7 +128,7 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
         """Say nothing: it is not this one that is to be closed."""
 
     def __repr__(self) -> str:
-        return super().__repr__() if self._raw is not None else "<connection that was lent, over>"
+        return super().__repr__() if self._raw is not None else "<closed task connection>"
 
     # -- for who lends it --
 
@@ -138,7 +138,7 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
         with self._using:
             self.check()
             if self._raw.pipeline_status != PipelineStatus.OFF:
-                raise BadOption("leave the pipeline of this run's connection before a step ends")
+                raise BadOption("exit the pipeline of this run's connection before the step ends")
             yield
 
     def invalidate(self, why: DulyError) -> None:

@@ -33,9 +33,9 @@ T = TypeVar("T")
 _LOOK_SECONDS = 0.02
 _OPEN = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 _HALF_DONE = (
-    "a statement, a stream of rows, a COPY or a pipeline of this run's connection was still under "
-    "way when its body ended, so nothing was committed; end them, and the threads that use them, "
-    "before the body ends"
+    "the task returned while a statement, a stream of rows, a COPY or a pipeline was still open on "
+    "its connection, so nothing was committed; finish them, and join the threads that use them, "
+    "before the task returns"
 )
 
 
@@ -194,9 +194,9 @@ class PostgresTaskTransaction:
                 return
             session = opened.session
             self.too_long = TransactionTooLong(
-                f"a transaction on {self._address.shown_url} was open for longer than "
-                f"{self._seconds:g} s and was rolled back; do what takes time before it, or set "
-                f"transaction_limit="
+                f"a transaction on {self._address.shown_url} exceeded its limit of "
+                f"{self._seconds:g} s and was rolled back; do slow work before the transaction, or "
+                "set transaction_limit="
             )
             opened.connection.invalidate(self.too_long)
             with suppress(StoreError, psycopg.Error):
@@ -235,8 +235,8 @@ class PostgresTaskTransaction:
             session.close()
             if not self._was_committed(session, was_written):
                 raise StoreUnavailable(
-                    f"{self._address.shown_url}: the connection was lost while run {run_id} "
-                    f"was being committed, and nothing of it was written; it can run again"
+                    f"{self._address.shown_url}: the connection was lost while run {run_id} was "
+                    "being committed; nothing was written, and the run can run again"
                 ) from error
 
     def _was_committed(
@@ -249,20 +249,20 @@ class PostgresTaskTransaction:
 
     def _doubt(self, _session: PostgresSession) -> bool:
         raise StoreUnavailable(
-            f"{self._address.shown_url}: the connection was lost during a commit; read what it was "
-            f"about again, which tells whether it was written"
+            f"{self._address.shown_url}: the connection was lost during a commit; read the data "
+            "again to find out whether it was committed"
         )
 
     def _worded(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, psycopg.errors.InFailedSqlTransaction):
             return StoreError(
-                "a statement in this run's transaction failed and its error was caught; let it "
-                "out, or guard the statement with a savepoint (connection.transaction())"
+                "a statement in this run's transaction failed and the task caught the error; raise "
+                "the error again, or run the statement in a savepoint (connection.transaction())"
             )
         if error.sqlstate == READ_ONLY and self._could_write:
             return StoreError(
-                "this run has made its transaction read-only, so its end cannot be recorded in it; "
-                "leave out SET TRANSACTION READ ONLY, or use another connection to read"
+                "the task made its transaction read-only, so the result of the run cannot be "
+                "recorded; remove SET TRANSACTION READ ONLY, or use another connection to read"
             )
         return translated(error, self._address)
 

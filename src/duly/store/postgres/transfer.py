@@ -28,8 +28,8 @@ def write(url: str, source: TransferSource, progress: Callable[[int], None]) -> 
         with psycopg.connect(**address.parameters) as connection:
             if connection.execute(SQL["is_used"]).fetchone() != (False,):
                 raise StoreRefused(
-                    f"{address.shown_url} has or had runs, schedules, keys, locks, letters or "
-                    f"events; move into a database that duly has not used yet"
+                    f"{address.shown_url} is not empty, or was used by duly before; move into a "
+                    "database without any runs, schedules, keys, locks, dead letters or events"
                 )
             for table in source.tables():
                 counts[table.name] = _copy(connection, table, sum(counts.values()), progress)

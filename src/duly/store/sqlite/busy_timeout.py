@@ -39,11 +39,11 @@ def retry_while_busy(path: Path, begin: Callable[[], T]) -> T:
             found = _transaction_here(path)
             if found is not None and found == seen:
                 message = (
-                    f"a connection of this process has had the write lock of {path} for "
-                    f"{2 * LOOK_SECONDS:g} s and commits nothing; if it is the caller's own, write "
-                    f"in its transaction with using(connection=…), or end that first; if it is "
-                    f"another thread's, which SQLite does not tell, try again when that has ended, "
-                    f"and keep it shorter"
+                    f"a connection of this process has held the write lock of {path} for "
+                    f"{2 * LOOK_SECONDS:g} s without committing; if it is your own, write in its "
+                    "transaction with using(connection=…), or end that transaction first; if it "
+                    "belongs to another thread, which SQLite does not report, try again after it "
+                    "has ended, and keep it shorter"
                 )
                 raise WouldBlockItself(message) from error
             seen = found

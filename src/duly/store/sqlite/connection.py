@@ -45,11 +45,12 @@ def check_place(path: Path) -> None:
     try:
         is_link, has_folder = path.is_symlink(), path.parent.is_dir()
     except OSError as error:
-        message = f"cannot look at {path}: {error.strerror}; check the folder's permissions"
+        message = f"cannot read {path}: {error.strerror}; check the permissions of the folder"
         raise StoreReadOnly(message) from error
     if is_link:
         message = (
-            f"{path} is a symbolic link; name the file itself, so that its locks have one place"
+            f"{path} is a symbolic link; use the path of the file itself, so that its locks have "
+            "one place"
         )
         raise StoreRefused(message)
     if not has_folder:
@@ -58,8 +59,8 @@ def check_place(path: Path) -> None:
     kind = file_system_of(path.parent)
     if kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse"):
         message = (
-            f"{path} lies on {kind}, where file locks cannot be trusted; use a local disk, "
-            f"or PostgreSQL when several machines share the work"
+            f"{path} is on {kind}, where file locks are not reliable; use a local disk, or "
+            "PostgreSQL when several machines share the work"
         )
         raise StoreRefused(message)
     check_owners(path)
@@ -95,7 +96,7 @@ def create_private(path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        message = f"cannot create {path}: {error.strerror}; check the folder's permissions"
+        message = f"cannot create {path}: {error.strerror}; check the permissions of the folder"
         raise StoreReadOnly(message) from error
     return True
 
@@ -158,9 +159,9 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     primary = code & 0xFF if code is not None else None
     if is_busy(error):
         return StoreBusy(
-            f"{path} was locked by another connection for {BUSY_SECONDS:.0f} s ({error}); find the "
-            f"transaction that is held open there; if it is the caller's own, enqueue in it with "
-            f"using(connection=…)"
+            f"{path} was locked by another connection for {BUSY_SECONDS:.0f} s ({error}); end the "
+            "transaction that is still open there; if it is your own, enqueue in it with "
+            "using(connection=…)"
         )
     if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
         # The only triggers that refuse a row are those of a store that was moved.
@@ -168,15 +169,19 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
     if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
         return StoreReadOnly(f"{path} cannot be written ({error}); check its owner and permissions")
     if primary == sqlite3.SQLITE_FULL:
-        return StoreFull(f"the disk of {path} is full ({error}); nothing was written; free space")
+        return StoreFull(
+            f"the disk of {path} is full ({error}); nothing was written; free disk space"
+        )
     if primary == sqlite3.SQLITE_CANTOPEN:
         return StoreUnavailable(f"cannot open {path} ({error}); check the path and its permissions")
     if primary in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
-        return StoreRefused(f"{path} is not a sound SQLite database ({error}); restore a backup")
+        return StoreRefused(
+            f"{path} is damaged or not a SQLite database ({error}); restore a backup"
+        )
     if primary == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(f"reading or writing {path} failed ({error}); check the disk")
     if primary == sqlite3.SQLITE_PROTOCOL:
-        return StoreBusy(f"the locks of {path} are contended ({error}); try again")
+        return StoreBusy(f"the locks of {path} are busy ({error}); try again")
     # What is left (a constraint, a bug) would fail again: it must not read as an outage, which
     # fails everybody who shares the commit instead of the culprit alone.
     if primary in _VALUE_CODES:
@@ -217,7 +222,7 @@ class WriteLock:
         try:
             self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            message = f"cannot open {path}: {error.strerror}; check the folder's permissions"
+            message = f"cannot open {path}: {error.strerror}; check the permissions of the folder"
             raise StoreReadOnly(message) from error
         found = os.fstat(self._descriptor)
         self._place = found.st_dev, found.st_ino

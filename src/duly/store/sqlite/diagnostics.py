@@ -24,7 +24,7 @@ def diagnose(query: Query, path: Path) -> list[Diagnosis]:
     """Return what was found, good and bad."""
     ((version, journal, synchronous, others),) = query(SQL["facts"], {})
     can_lose = journal == "wal" and bool(others) and wal_can_lose_commits()
-    shared = "with tables of the application" if others else "of duly alone"
+    shared = "with tables of the application" if others else "used by duly alone"
     mode, folder = path.stat().st_mode & 0o777, path.parent.stat()
     return [
         diagnosis_of(
@@ -32,29 +32,29 @@ def diagnose(query: Query, path: Path) -> list[Diagnosis]:
             f"SQLite {version}, journal mode {journal}, a file {shared}",
             bad=can_lose,
             level="error",
-            remedy="this build can lose commits in WAL mode when another program writes the file "
-            "too: use SQLite 3.51.3 or newer, or PRAGMA journal_mode = DELETE",
+            remedy="this version of SQLite can lose commits in WAL mode when another program "
+            "writes to the file too: use SQLite 3.51.3 or newer, or PRAGMA journal_mode = DELETE",
         ),
         diagnosis_of(
             "durability",
             "every commit reaches the disk (synchronous = FULL)",
             bad=synchronous < _FULL,
             level="error",
-            remedy="something changed PRAGMA synchronous on duly's connection: leave it at FULL",
+            remedy="PRAGMA synchronous was changed on duly's connection: leave it at FULL",
         ),
         healthy("file system", file_system_of(path.parent) or "unknown"),
         diagnosis_of(
             "file mode",
             f"{path} has mode {mode:o}",
             bad=bool(mode & _PRIVATE),
-            remedy=f"others on this machine can read arguments and results: chmod 600 {path}",
+            remedy=f"other users of this machine can read arguments and results: chmod 600 {path}",
         ),
         diagnosis_of(
             "folder",
             f"{path.parent} has mode {folder.st_mode & 0o777:o}",
             bad=is_open_to_all(folder),
-            remedy="every user of this machine may put files next to the database, which SQLite "
-            f"reads: chmod o-w {path.parent}, or move the database to a folder of its own",
+            remedy="every user of this machine can put files next to the database, which SQLite "
+            f"reads: chmod o-w {path.parent}, or move the database to its own folder",
         ),
     ]
 
@@ -63,8 +63,10 @@ def check_integrity(query: Query) -> list[Diagnosis]:
     """Have SQLite read all of the file."""
     problems = [str(row[0]) for row in query("PRAGMA integrity_check", {})]
     if problems == ["ok"]:
-        return [healthy("integrity", "every page, row and index entry of the file is sound")]
-    remedy = "stop all workers, copy the file away, and restore a backup: see `duly restore`"
+        return [healthy("integrity", "every page, row and index entry of the file is intact")]
+    remedy = (
+        "stop all workers, copy the file to a safe place, and restore a backup: see `duly restore`"
+    )
     return [Diagnosis("integrity", "error", problem, remedy) for problem in problems]
 
 
@@ -72,7 +74,7 @@ def back_up(query: Query, file: Path) -> None:
     """Write a copy as of one moment, for its owner alone, and make it durable."""
     check_owners(file)
     if file.exists():
-        raise StoreRefused(f"{file} is there already; name a file that is not")
+        raise StoreRefused(f"{file} already exists; choose a new file name")
     # Made first, since SQLite would make it readable for others; it takes an empty file.
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))

@@ -86,8 +86,8 @@ def check_place(path: Path) -> Dialogue[None]:
     file = found[2] if found else ""
     if not file or not path.samefile(file):
         raise StoreRefused(
-            f"this connection is to {file or 'a database in memory'}, and runs are kept in {path}; "
-            f"keep both in one file, or leave connection= out"
+            f"this connection is to {file or 'a database in memory'}, but runs are stored in "
+            f"{path}; use one file for both, or omit connection="
         )
 
 
@@ -128,7 +128,7 @@ def enqueue_on_connection(
         yield ExternalStatement("sqlite", SQL["read_key"], {"task": op.task, "key": key.text})
     )
     if holder is None:
-        raise StoreBusy(f"key {key.text!r} was let go just now; enqueue again")
+        raise StoreBusy(f"key {key.text!r} was released during this call; enqueue again")
     run_id, fingerprint = holder
     return Accepted(run_id, new=False, conflict=key.differs_from(fingerprint))
 

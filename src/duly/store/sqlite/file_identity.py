@@ -43,8 +43,8 @@ class OpenFile:
             is_same = False
         if not is_same:
             raise StoreRefused(
-                f"{self._path} was replaced or removed while this process had it open; nothing "
-                f"more is written to the old file: start this process again"
+                f"{self._path} was replaced or removed while this process had it open; this "
+                "process writes nothing more to the old file: restart it"
             )
         self._checked_at = now
 
@@ -73,10 +73,10 @@ def check_for_worker(cursor: sqlite3.Cursor) -> None:
     """Refuse a worker on a copy in which something can run."""
     if _is_copy(cursor):
         raise StoreRefused(
-            "this file is a copy of a store, or a backup that was put back: what waits in it may "
-            "have run since. Before workers start, run `duly restore --since WHEN`, where WHEN is "
-            "the time of the copy; or `duly restore --nothing-ran` if all workers had stopped "
-            "before it was copied and have not started again"
+            "this file is a copy of a store, or a restored backup: its waiting runs may have run "
+            "since the copy was made. Before workers start, run `duly restore --since WHEN`, where "
+            "WHEN is the time of the copy; or `duly restore --nothing-ran` if all workers had "
+            "stopped before it was copied and have not started again"
         )
     adopt_file(cursor)
 

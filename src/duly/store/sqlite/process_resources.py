@@ -136,8 +136,8 @@ def _close_inherited() -> None:
     with _opening:
         if any(not process.is_still for process in _inherited):
             message = (
-                "this process was forked in the middle of a transaction, whose connection it can "
-                "neither use nor close; open the store after the fork"
+                "this process was forked during a transaction, and can neither use nor close its "
+                "connection; open the store after the fork"
             )
             raise StoreError(message)
         while _inherited:

@@ -99,7 +99,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         if process.pid == os.getpid():
             return process
         if self._is_closed:
-            raise StoreError("this store is closed; open the application's store anew")
+            raise StoreError("this store is closed; open the store of the application again")
         with opening():
             if self._process.pid != os.getpid():
                 self._created = False
@@ -390,6 +390,6 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         if mode == "wal" and shared and wal_can_lose_commits():
             self.notices.append(
                 f"SQLite {sqlite3.sqlite_version} can lose commits in WAL mode when another "
-                f"program writes {self.path} too; use SQLite 3.51.3 or newer, or "
-                f"PRAGMA journal_mode = DELETE"
+                f"program writes to {self.path} too; use SQLite 3.51.3 or newer, or PRAGMA "
+                "journal_mode = DELETE"
             )

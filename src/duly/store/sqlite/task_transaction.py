@@ -154,9 +154,9 @@ class SqliteTaskTransaction:
         if connection is None:
             return
         why = TransactionTooLong(
-            f"a transaction on {self._store.path} was open for longer than {self._seconds:g} s "
-            f"while every other write waited for it, and was rolled back; do what takes time "
-            f"before it, or set transaction_limit="
+            f"a transaction on {self._store.path}, during which every other write had to wait, "
+            f"exceeded its limit of {self._seconds:g} s and was rolled back; do slow work before "
+            "the transaction, or set transaction_limit="
         )
         # Known before the body can meet an error that comes of it.
         self.too_long = why

@@ -79,7 +79,7 @@ def reading(store: SqliteStore) -> Iterator[SqliteTransferSource]:
             raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
         if connection.execute("SELECT 1 FROM duly_runs WHERE state = 'running'").fetchone():
             raise StoreRefused(
-                f"runs of {store.shown_url} were left running by workers that are gone; let a "
-                f"worker recover them first: duly worker module:app --drain"
+                f"{store.shown_url} has running runs of dead workers; let a worker recover them "
+                "first: duly worker module:app --drain"
             )
         yield SqliteTransferSource(connection)

@@ -26,7 +26,7 @@ _SLICE_SECONDS = 0.002
 _FLUSH_SECONDS = 0.01
 """How long an end may wait for others while bodies end one after the other."""
 
-_LOOP_ENDED = Stopped("the event loop that it ran on was ended")
+_LOOP_ENDED = Stopped("its event loop was closed")
 
 _ended = fast_constructor(EndedBody)
 _Body = Coroutine[Any, Any, None]
@@ -146,7 +146,7 @@ class EventLoopRunner:
 
         if run_id not in self._given_up_behind:
             self._given_up_behind.add(run_id)
-            threading.Thread(target=wait, name="duly-last-steps", daemon=True).start()
+            threading.Thread(target=wait, name="duly-step-drain", daemon=True).start()
 
     def stop(self) -> None:
         """End the loop's thread, if it is our own; the bodies have ended before."""

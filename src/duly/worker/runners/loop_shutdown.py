@@ -33,7 +33,7 @@ class LoopShutdownMonitor:
             self.loop.call_soon_threadsafe(self._end)
 
     def _begin(self) -> None:
-        self._task = self.loop.create_task(self._wait(), name="duly-lookout")
+        self._task = self.loop.create_task(self._wait(), name="duly-loop-shutdown")
 
     def _end(self) -> None:
         if self._task is not None:

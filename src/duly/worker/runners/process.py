@@ -218,7 +218,7 @@ class _Subprocess:
     def unfit(self) -> Outcome:
         """Say that a fresh subprocess could not even begin: its import failed, say."""
         status = self._process.returncode
-        text = f"the subprocess of the task ended with status {status} before its body began"
+        text = f"the subprocess of the task ended with status {status} before the task started"
         return Raised(ErrorText("ProcessDied", text, "", "process-died"), retryable=True)
 
     def end(self) -> None:

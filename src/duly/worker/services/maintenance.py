@@ -271,7 +271,7 @@ class TimeoutEnforcer:
         if stale:
             self._settler.report([EndedBody(held, HandedBack(), 0.0) for held in stale])
             run_ids = tuple(held.claim.run_id for held in stale)
-            self._bus.emit(ClaimsHandedBack(run_ids, "they waited behind long bodies"))
+            self._bus.emit(ClaimsHandedBack(run_ids, "they waited too long for running tasks"))
 
 
 class CancelReader:
@@ -326,7 +326,7 @@ class Reconciler:
         remove_stale_files(self._slots.path.parent, self._store.list_workers)
         run_ids = self._claimer.reconcile()
         if run_ids:
-            self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never heard of them"))
+            self._bus.emit(ClaimsHandedBack(tuple(run_ids), "the worker never received the claims"))
         return _RECONCILE_PAUSE
 
 

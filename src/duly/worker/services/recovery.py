@@ -178,7 +178,7 @@ class Recoverer:
                 worker_id,
                 self._slots_folder,
                 # SQLite's workers hold a lock, so that a process that ended is seen at once.
-                reason="its process has ended" if beats is None else "its lease ran out",
+                reason="its process ended" if beats is None else "its lease expired",
                 beats=beats,
             )
         if dead or read_at >= self._orphans_at:
@@ -206,7 +206,7 @@ def recover_worker(
     slots_folder: Path,
     *,
     stopped: bool = False,
-    reason: str = "its lease ran out",
+    reason: str = "its lease expired",
     beats: int | None = None,
 ) -> list[str]:
     """Settle everything a dead worker holds; its marks tell what had started, if they are here.

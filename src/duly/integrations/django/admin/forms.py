@@ -1,4 +1,4 @@
-"""What can be said of a schedule in the admin."""
+"""The form for schedules in the admin."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -22,10 +22,10 @@ _OVERLAP = {"skip": "skip it", "queue": "let it wait", "allow": "run both"}
 
 
 class ScheduleForm(forms.ModelForm):
-    """A cron schedule of a task that the project knows."""
+    """A cron schedule of a task that the project registers."""
 
     database: ClassVar[str]
-    """Where it is to lie; the page says so."""
+    """The database that stores the schedule. The admin page sets it."""
 
     name = forms.CharField(max_length=200)
     task = forms.ChoiceField()
@@ -34,18 +34,18 @@ class ScheduleForm(forms.ModelForm):
     )
     timezone = forms.CharField(initial="UTC", help_text="An IANA name, such as Europe/Paris")
     args = forms.JSONField(required=False, initial=list, help_text="A list")
-    kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by their names")
-    queue_name = forms.CharField(required=False, help_text="The task's own if left empty")
+    kwargs = forms.JSONField(required=False, initial=dict, help_text="Arguments by name")
+    queue_name = forms.CharField(required=False, help_text="Empty: the queue of the task")
     priority = forms.IntegerField(
-        required=False, min_value=-100, max_value=100, help_text="The task's own if left empty"
+        required=False, min_value=-100, max_value=100, help_text="Empty: the priority of the task"
     )
     misfire = forms.ChoiceField(
-        choices=list(_MISFIRE.items()), label="instants that nobody was there for"
+        choices=list(_MISFIRE.items()), label="instants missed while no worker was live"
     )
     overlap = forms.ChoiceField(
         choices=list(_OVERLAP.items()),
-        initial="allow",  # As for schedules of the code.
-        label="an instant that finds the last run still live",
+        initial="allow",  # The same default as for schedules defined in code.
+        label="an instant that comes while the last run is still live",
     )
 
     class Meta:  # noqa: D106 - Django's
@@ -60,7 +60,7 @@ class ScheduleForm(forms.ModelForm):
             self.fields["task"].choices = [(name, name) for name in tasks_in(self.database)]
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what duly would refuse, beside the field that it is about."""
+        """Reject values that duly would reject, and show each error at its field."""
         said: dict[str, Any] = super().clean()
         if not self.errors:
             self._check_when(said)
@@ -77,7 +77,7 @@ class ScheduleForm(forms.ModelForm):
         _, definition = self._found(said)
         args, kwargs = said["args"] or [], said["kwargs"] or {}
         if not isinstance(args, list) or not isinstance(kwargs, dict):
-            self.add_error("args", "positional arguments are a list, named ones an object")
+            self.add_error("args", "positional arguments must be a list, named arguments an object")
             return
         try:
             definition.codec.encode(tuple(args), kwargs)
@@ -93,18 +93,18 @@ class ScheduleForm(forms.ModelForm):
             self.add_error("queue_name", str(error))
 
     def clean_name(self) -> str:
-        """Refuse a name that another schedule has: whoever defined that would be surprised."""
+        """Reject the name of an existing schedule, so that the form never replaces it."""
         name: str = self.cleaned_data["name"]
         try:
             check_name("schedule", name)
         except BadOption as error:
             raise forms.ValidationError(str(error)) from None
         if Schedule.objects.using(self.database).filter(name=name).exists():
-            raise forms.ValidationError(f"there is a schedule {name!r} already")
+            raise forms.ValidationError(f"a schedule {name!r} already exists")
         return name
 
     def put(self, *, actor: str, is_new: bool) -> None:
-        """Have duly write it down; workers fire it from then on."""
+        """Store the schedule through duly. Workers fire it from then on."""
         said = self.cleaned_data
         app, definition = self._found(said)
         fired = replace(
@@ -131,13 +131,13 @@ class ScheduleForm(forms.ModelForm):
         return app, app.registry.get(said["task"])
 
     def _post_clean(self) -> None:
-        # What duly would refuse is refused above; of the model there is nothing to be asked.
+        # `clean` has already rejected what duly would reject. The model has nothing to validate.
         if not self.errors and "name" in self.cleaned_data:
             self.instance.name = self.cleaned_data["name"]
 
 
 def can_be_said(schedule: Schedule) -> bool:
-    """Say whether the form has words for all of a schedule, and may show them."""
+    """Return whether the form can express all of a schedule and may show its arguments."""
     try:
         trigger = read_trigger(schedule.trigger)
     except BadSchedule:

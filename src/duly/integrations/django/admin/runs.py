@@ -1,4 +1,4 @@
-"""Runs: to be looked at, retried and cancelled."""
+"""Admin pages to view, retry and cancel runs."""
 
 import uuid
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from duly.registry import Definition
 _HIDDEN = "(hidden: this project does not know the task)"
 _WHY = "in the admin"
 RunAction = Callable[[Duly, str, str], bool]
-"""Does something to a run for somebody, and says whether there was anything to do."""
+"""Acts on a run for the named actor, and returns whether the action applied."""
 
 
 class TaskFilter(admin.SimpleListFilter):
-    """Offers the tasks that the project knows, without reading all runs for it."""
+    """Offers the tasks that the project registers, without reading all runs to find them."""
 
     title = parameter_name = "task"
 
     def lookups(self, request: HttpRequest, _admin: Any) -> list[tuple[str, str]]:  # noqa: ANN401
-        """Return their names."""
+        """Return the names of the tasks."""
         return [(name, name) for name in tasks_in(database_of(request))]
 
     def queryset(self, _request: HttpRequest, queryset: Any) -> Any:  # noqa: ANN401 - Django's
@@ -47,7 +47,7 @@ class QueueFilter(admin.SimpleListFilter):
     title = parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, _admin: Any) -> list[tuple[str, str]]:  # noqa: ANN401
-        """Return their names."""
+        """Return the names of the queues."""
         names = {queue.name for queue in app_of(database_of(request), "").queues.list()}
         asked = request.GET.get(self.parameter_name)
         return [(name, name) for name in sorted(names | ({asked} if asked else set()))]
@@ -73,7 +73,7 @@ class RunAdmin(ReadOnlyModelAdmin):
     )
     list_filter: tuple[Any, ...] = ("state", TaskFilter, QueueFilter, DatabaseFilter)
     search_fields = ("id", "task", "key")
-    search_help_text = "The whole id, key or name of a task"
+    search_help_text = "Full id, key or name of a task"
     sortable_by = ()
     fields = (
         ("id", "generation"),
@@ -93,15 +93,15 @@ class RunAdmin(ReadOnlyModelAdmin):
     actions: tuple[str, ...] = ("retry", "cancel")
 
     def has_add_permission(self, _request: HttpRequest) -> bool:
-        """Say no: tasks are enqueued by code."""
+        """Return False: tasks are enqueued by code."""
         return False
 
     def has_delete_permission(self, _request: HttpRequest, _run: Any = None) -> bool:  # noqa: ANN401
-        """Say no: history ends by its retention."""
+        """Return False: finished runs are deleted when their retention ends."""
         return False
 
     def has_change_permission(self, request: HttpRequest, run: Any = None) -> bool:  # noqa: ANN401
-        """Say who may act on runs; nobody edits one."""
+        """Return whether the user may act on runs. No user may edit a single run."""
         return run is None and super().has_change_permission(request)
 
     def get_search_results(
@@ -110,7 +110,7 @@ class RunAdmin(ReadOnlyModelAdmin):
         queryset: Any,  # noqa: ANN401 - Django's
         search_term: str,
     ) -> tuple[Any, bool]:
-        """Find by what has an index."""
+        """Search only indexed columns."""
         if not search_term:
             return queryset, False
         try:
@@ -118,23 +118,23 @@ class RunAdmin(ReadOnlyModelAdmin):
         except ValueError:
             return queryset.filter(Q(key=search_term) | Q(task=search_term)), False
 
-    # -- what is shown --
+    # -- display --
 
     @admin.display(description="arguments")
     def call(self, run: Run) -> str:
-        """Show the arguments in short, without those that are secret."""
+        """Show the arguments shortened, without secret ones."""
         stored = _stored(run)
         return _HIDDEN if stored is None else display(stored)
 
     @admin.display(description="call")
     def call_in_full(self, run: Run) -> str:
-        """Show all of them, likewise."""
+        """Show all arguments except secret ones."""
         stored = _stored(run)
         return _HIDDEN if stored is None else display_call(run.task, stored)
 
     @admin.display(description="result")
     def result_shown(self, run: Run) -> str:
-        """Show what the task returned, without what is secret."""
+        """Show the result of the task, without secrets."""
         definition = _definition(run)
         if run.result is None:
             return "-"
@@ -147,17 +147,17 @@ class RunAdmin(ReadOnlyModelAdmin):
         """Show the traceback line by line."""
         return format_html("<pre>{}</pre>", run.traceback) if run.traceback else "-"
 
-    # -- what is done --
+    # -- actions --
 
     @admin.action(description="Retry selected runs that have ended", permissions=["change"])
     def retry(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Queue them again, under the same ids."""
+        """Queue the selected runs again, under the same ids."""
         self._each(request, queryset, "queued again", _retry)
 
     @admin.action(description="Cancel selected runs that have not ended", permissions=["change"])
     def cancel(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Cancel those that wait, and ask those that run to stop."""
-        self._each(request, queryset, "cancelled, or asked to stop", _cancel)
+        """Cancel queued runs, and ask running ones to stop."""
+        self._each(request, queryset, "cancelled, or cancellation requested", _cancel)
 
     def _each(self, request: HttpRequest, queryset: Any, what: str, act: RunAction) -> None:  # noqa: ANN401
         done = refused = 0
@@ -171,7 +171,7 @@ class RunAdmin(ReadOnlyModelAdmin):
         if done:
             self.message_user(request, f"{done} {what}.", messages.SUCCESS)
         if refused:
-            self.message_user(request, f"{refused} left as they are.", messages.WARNING)
+            self.message_user(request, f"{refused} not changed.", messages.WARNING)
 
 
 @admin.register(DeadLetter)
@@ -183,13 +183,13 @@ class DeadLetterAdmin(RunAdmin):
 
     @admin.action(description="Cancel selected dead letters for good", permissions=["change"])
     def discard(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """End them as cancelled: nobody waits for them any more."""
+        """End the selected dead letters as cancelled."""
         self._each(request, queryset, "cancelled", _discard)
 
 
 @admin.register(Execution)
 class ExecutionAdmin(RunAdmin):
-    """Runs that schedules asked for."""
+    """Runs that schedules created."""
 
     list_display = ("id", "schedule", "task", "state", "attempt", "created_at", "finished_at")
 
@@ -212,7 +212,7 @@ def _discard(app: Duly, run_id: str, actor: str) -> bool:
 
 
 def _stored(run: Run) -> str | None:
-    """Return the arguments that may be shown; which are secret is written in the code alone."""
+    """Return the arguments without secrets. Only the registered task knows which are secret."""
     definition = _definition(run)
     return None if definition is None else definition.codec.redacted(run.arguments)
 

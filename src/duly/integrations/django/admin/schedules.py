@@ -1,4 +1,4 @@
-"""Schedules: to be looked at, paused and run; those that no code defines to be changed too."""
+"""Admin pages to view, pause and run schedules, and to change those not defined in code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
     actions = ("enable", "disable", "run_now")
 
     def get_fields(self, request: HttpRequest, schedule: Schedule | None = None) -> Any:  # noqa: ANN401
-        """Return what can be said of a new one, or what is known of one."""
+        """Return the fields of the form for a new or editable schedule, or of a read-only one."""
         known = () if schedule is None else (*self.get_readonly_fields(request, schedule),)
         if schedule is None or self.has_change_permission(request, schedule):
             return (*_FORM, *(name for name in known if name != "name"))
@@ -55,44 +55,44 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
     def get_readonly_fields(
         self, _request: HttpRequest, schedule: Schedule | None = None
     ) -> tuple[str, ...]:
-        """Return what nobody edits: what happened, and the name, once anything did under it."""
+        """Return the fields that cannot be edited, such as the name of an existing schedule."""
         if schedule is None:
             return ()
         return ("name", "state", "reason", "source", "place", "next_at", "firings")
 
-    # -- who may do what --
+    # -- permissions --
 
     def has_change_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
-        """Say no of what the code defines, since the next deploy would undo a change of it."""
+        """Return False for a schedule defined in code: the next deploy would undo the change."""
         is_ours = schedule is None or (schedule.source == "runtime" and can_be_said(schedule))
         return is_ours and super().has_change_permission(request, schedule)
 
     def has_delete_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
-        """Say no of what the code defines, likewise."""
+        """Return False for a schedule defined in code: the next deploy would create it again."""
         is_ours = schedule is None or schedule.source == "runtime"
         return is_ours and super().has_delete_permission(request, schedule)
 
-    # -- what is shown --
+    # -- display --
 
     @admin.display
     def when(self, schedule: Schedule) -> str:
-        """Say it in words."""
+        """Describe the trigger in words."""
         try:
             trigger = read_trigger(schedule.trigger)
-        except BadSchedule as error:  # Of a time zone that this machine does not know.
+        except BadSchedule as error:  # This machine does not know the time zone.
             return str(error)
         words = trigger.in_words()
         return f"{words} ({trigger.zone})" if isinstance(trigger, Cron) else words
 
     @admin.display(description="arguments")
     def arguments_shown(self, schedule: Schedule) -> str:
-        """Show the arguments in short, without those that are secret."""
+        """Show the arguments shortened, without secret ones."""
         known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
         return "(hidden)" if known is None else display(known.codec.redacted(schedule.arguments))
 
-    @admin.display(description="what became of its last instants")
+    @admin.display(description="last firings")
     def firings(self, schedule: Schedule) -> str:
-        """List them, each with its run."""
+        """List the last firings, each with its run."""
         found = _schedules(schedule).firings(schedule.name, limit=_LAST_FIRINGS)
         rows = (
             (
@@ -111,40 +111,40 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
             ),
         )
 
-    # -- what is done --
+    # -- actions --
 
     def save_model(self, request: HttpRequest, _obj: Any, form: ScheduleForm, change: bool) -> None:  # noqa: ANN401, FBT001
-        """Have duly write it, as if code had asked for it at run time."""
+        """Store the schedule through duly, as if code had added it at run time."""
         form.put(actor=request.user.get_username(), is_new=not change)
 
     def delete_model(self, request: HttpRequest, schedule: Schedule) -> None:
-        """Let it fire no more; what became of its instants stays on record."""
+        """Remove the schedule. Its firings stay on record."""
         actor = request.user.get_username()
         _schedules(schedule).remove(schedule.name, actor=actor, reason=_WHY)
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Remove many; Django has asked about each whether it may be."""
+        """Remove the selected schedules. Django has checked the permission for each."""
         for schedule in queryset:
             self.delete_model(request, schedule)
 
     def get_form(self, request: HttpRequest, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        """Return the form, which must know where the schedule is to lie."""
+        """Return the form class for the database that stores the schedule."""
         form = super().get_form(request, *args, **options)
         return type(form.__name__, (form,), {"database": database_of(request)})
 
     @admin.action(description="Enable selected schedules", permissions=["change"])
     def enable(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Let them fire again."""
+        """Let the selected schedules fire again."""
         self._each(request, queryset, "enabled", _resume)
 
     @admin.action(description="Disable selected schedules", permissions=["change"])
     def disable(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Let them skip what comes due, over deploys and restarts."""
+        """Let the selected schedules skip what is due. This outlasts deploys and restarts."""
         self._each(request, queryset, "disabled", _pause)
 
     @admin.action(description="Run selected schedules now", permissions=["change"])
     def run_now(self, request: HttpRequest, queryset: Any) -> None:  # noqa: ANN401 - Django's
-        """Fire them once, beside what comes due."""
+        """Fire the selected schedules once, in addition to their due instants."""
         self._each(request, queryset, "run", _run_now)
 
     def _each(self, request: HttpRequest, queryset: Any, what: str, act: ScheduleAction) -> None:  # noqa: ANN401

@@ -1,1 +1,1 @@
-"""What `manage.py` finds."""
+"""The commands of `manage.py`."""

@@ -1,4 +1,4 @@
-"""Runs the store's migration of that number, and names what the admin reads of its tables."""
+"""Apply migration 1 of the store, and declare the tables that the admin reads."""
 
 from typing import Any, ClassVar
 
@@ -12,9 +12,9 @@ _PROXY: dict[str, Any] = {"options": {"proxy": True, **_SEEN}, "bases": ("duly.r
 
 
 class Migration(migrations.Migration):
-    """Leaves the tables where they are when it is undone: runs may lie in them.
+    """Keep the tables when the migration is reversed: they may contain runs.
 
-    Of models that Django does not manage it compares nothing but their names and options.
+    For unmanaged models, Django compares only names and options with the migration state.
     """
 
     dependencies: ClassVar[list[Any]] = []

@@ -1,4 +1,4 @@
-"""Runs the store's migration of that number."""
+"""Apply migration 22 of the store."""
 
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from duly.integrations.django.engine_migrations import forwards
 
 
 class Migration(migrations.Migration):
-    """Leaves the tables where they are when it is undone: runs may lie in them."""
+    """Keep the tables when the migration is reversed: they may contain runs."""
 
     atomic = False  # Indexes are built concurrently.
     dependencies: ClassVar[list[Any]] = [("duly", "0021_names")]

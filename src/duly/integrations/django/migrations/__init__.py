@@ -1,1 +1,1 @@
-"""The store's migrations, as Django runs them."""
+"""The store's migrations as Django migrations."""

@@ -284,7 +284,8 @@ UPDATE duly_runs AS run
        progress = NULL, progress_text = NULL
  WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
 RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
-          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
+          attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+          duly_microseconds(claimed_at)
 
 -- :name queue_of_carried
 SELECT name, running_limit
@@ -301,7 +302,8 @@ UPDATE duly_handed SET stale_at = duly_now() + %(after)s::float8 * interval '1 m
 -- :name carried
 -- What such a claim took whose reply got lost.
 SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
-       attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments
+       attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
+       duly_microseconds(claimed_at)
   FROM duly_runs
  WHERE id = %(run_id)s AND worker_id = %(worker_id)s AND claim_number = %(claim_number)s + 1
 

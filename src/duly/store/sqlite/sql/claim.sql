@@ -127,6 +127,6 @@ SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
 -- stepping through rows would hand the interpreter lock over once per row.
 SELECT json_group_array(json_array(
            id, claim_number, task, queue, lane, priority, due_at, attempt, retries_used, crashes,
-           generation, key IS NOT NULL, tags, arguments))
+           generation, key IS NOT NULL, tags, arguments, claimed_at))
   FROM duly_runs INDEXED BY duly_runs_held
  WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :claimed_at

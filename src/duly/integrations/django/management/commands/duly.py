@@ -17,17 +17,16 @@ _WORKER = "duly.integrations.django.worker"
 
 
 class Command(BaseCommand):
-    """Hands its arguments to `duly`, which is told where the application is."""
+    """Passes its arguments to `duly`, with DULY_APP set to the project's application."""
 
     help = (
-        "Run tasks, look at them and act on them: `manage.py duly worker`, `duly dev`, which "
-        "begins anew when the code changes, `duly status`, `duly runs list`, "
-        "`duly import-periodic-tasks`, …"
+        "Run and manage tasks: `manage.py duly worker`, `duly dev`, which restarts when the code "
+        "changes, `duly status`, `duly runs list`, `duly import-periodic-tasks`, …"
     )
     requires_system_checks: tuple[str, ...] = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Take everything behind the name of the command as it is."""
+        """Pass on all arguments after the name of the command."""
         arguments, options = split(argv[2:])
         alias, arguments = named_backend(arguments)
         if arguments == ["dev"]:
@@ -46,7 +45,8 @@ class Command(BaseCommand):
         if is_testing() and arguments[:1] == ["worker"]:
             from duly.integrations.django.backend import backend_of  # noqa: PLC0415 - reads settings
 
-            # Its processes would fail to tell that no other process can reach a database in memory.
+            # The worker processes cannot detect that a database is in memory, where they cannot
+            # reach it.
             _ = backend_of(alias).app.url
         os.environ["DULY_APP"] = f"{_WORKER}:{alias}"
         with export_environment(options.get("--pythonpath")):
@@ -63,14 +63,16 @@ class Command(BaseCommand):
         report = import_periodic_tasks(arguments[1])
         self.stdout.write("\n".join(report.lines()))
         if report.not_imported:
-            raise CommandError("some rows could not be imported; import again when that is mended")
+            raise CommandError(
+                "some rows could not be imported; fix the problems above and import again"
+            )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Name what `call_command` takes."""
+        """Declare the argument that `call_command` passes."""
         parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Run a command from inside a program."""
+        """Run the command for a program that uses `call_command`."""
         arguments = [argument for argument in options["arguments"] if argument != "--"]
         try:
             with redirect_stdout(options.get("stdout") or sys.stdout):

@@ -1,6 +1,6 @@
-"""`manage.py flush` empties duly's tables too, and so does a `TransactionTestCase` after each test.
+"""Empties duly's tables too on `manage.py flush`, which `TransactionTestCase` calls after a test.
 
-Django empties the tables of the models that it manages, and duly's tables have none.
+Django empties only the tables of managed models, and duly's models are unmanaged.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ EMPTIED = (
     "duly_workers",
 )
 KEPT = ("duly_guard_fences", "duly_schema", "duly_store")
-"""What the tables are, not what is in them; and fences, which only grow."""
+"""Tables that describe the schema and the store, and fences, which must only grow."""
 _ONE_ROW_ON_SQLITE = "duly_accounts"
 _RESET_ROW = (
     "UPDATE duly_accounts SET accepted = 0, pruned = 0, pruned_until = NULL "
@@ -50,7 +50,7 @@ class Command(flush.Command):
     """Empties the tables of all applications, as Django's own command does, and those of duly."""
 
     def handle(self, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Do so, if the user confirms it."""
+        """Empty the tables if the user confirms."""
         connection = connections[options["database"]]
         existing = set(connection.introspection.table_names())
         names = [name for name in EMPTIED if name in existing]

@@ -1,4 +1,4 @@
-"""`manage.py run_scheduler`: fires scheduled tasks that backends other than duly's carry."""
+"""`manage.py run_scheduler`: fires scheduled tasks of backends other than duly's."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ _APP = "duly.integrations.django.worker:scheduler_app"
 
 
 class Command(BaseCommand):
-    """Runs until it is stopped; any number of them may run at once."""
+    """Runs until it is stopped. Several schedulers may run at once."""
 
-    help = "Fire scheduled tasks, once for each due instant however many schedulers run."
+    help = "Fire scheduled tasks, once for each due instant, even with several schedulers."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take what users of django-periodic-tasks know."""
+        """Accept the options of django-periodic-tasks."""
         parser.add_argument(
-            "--interval", type=int, help="Not needed: schedules are fired when they are due."
+            "--interval", type=int, help="Not needed: schedules fire when they are due."
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Run a worker that has nothing to do but to fire and to hand over.
+        """Run a worker that only fires schedules and sends runs to other backends.
 
-        A program that calls this command, such as a test, has the scheduler run in its own thread.
+        If a program such as a test calls this command, the scheduler runs in the calling thread.
         """
         from duly.integrations.django.periodic import PeriodicTaskScheduler, get_scheduler_class  # noqa: PLC0415 - reads settings
 
