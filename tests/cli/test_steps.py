@@ -95,7 +95,7 @@ def test_show_names_the_event_that_a_run_waits_for(cli, app):
 
     shown = cli("runs", "show", run.id).stdout
 
-    assert has_line(shown, r"why +it waits for event 'paid' until \S+ \S+ UTC \(in .*")
+    assert has_line(shown, r"why +the run waits for event 'paid' until \S+ \S+ UTC \(in .*")
     assert has_line(shown, r".* waits wait   event:paid for event 'paid' until \S+ \S+ UTC")
 
 
@@ -113,7 +113,7 @@ def test_show_names_the_child_runs_that_a_run_waits_for(cli, app):
     shown = cli("runs", "show", run.id).stdout
 
     (waiting_for,) = [each for each in app.runs.list() if each.record.task == "child"]
-    assert "it waits for the end of 1 child run" in shown
+    assert "the run waits for the end of 1 child run" in shown
     assert waiting_for.id in shown
 
 
