@@ -29,13 +29,18 @@ def project(store_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def backend(project: str):
-    """Yield the project's duly backend."""
+    """Yield the project's duly backend, without other tests' schedules."""
     from tests.integrations.django.api import task_backends  # noqa: PLC0415 - needs settings
 
     set_up()
     found = task_backends["default"]
+    defined = found.app.schedules._defined
+    before = dict(defined)
+    defined.clear()
     with closing(found.app):
         yield found
+    defined.clear()
+    defined.update(before)
     found.app.runs_tasks = False
 
 
