@@ -19,17 +19,19 @@ STOP_SECONDS = 60.0
 
 
 class WorkerProcess:
-    """A keeper with one child, on the store at a URL; `with` starts and stops it."""
+    """A supervisor with one child, on the store at a URL; `with` starts and stops it."""
 
     def __init__(self, url: str, *, environment: dict[str, str] | None = None) -> None:
         self._url = url
-        self._environment = as_installed() | (environment or {})
+        # A line per run would cost as much as half of what the engine does for a run without work.
+        quiet = {"DULY_LOG_LEVEL": "WARNING"}
+        self._environment = as_installed() | quiet | (environment or {})
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "benchmarks.keeper", self._url],
+            [sys.executable, "-m", "benchmarks.supervisor", self._url],
             cwd=ROOT,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -52,25 +54,25 @@ class WorkerProcess:
             self._log.close()
 
     @property
-    def keeper(self) -> int:
-        """The process id of the keeper."""
+    def supervisor(self) -> int:
+        """The process id of the supervisor."""
         return self._running().pid
 
     @property
     def child(self) -> int:
         """The process id of the one child, once there is one."""
-        self.wait_until(lambda: len(self._workers()) == 1, "the keeper starts its child")
+        self.wait_until(lambda: len(self._workers()) == 1, "the supervisor starts its child")
         return self._workers()[0]
 
     @property
     def watchdog(self) -> int:
         """The process id of what the child is tied to."""
-        self.wait_until(lambda: len(children_of(self.keeper)) == 2, "both are there")
-        (watchdog,) = set(children_of(self.keeper)) - set(self._workers())
+        self.wait_until(lambda: len(children_of(self.supervisor)) == 2, "both are there")
+        (watchdog,) = set(children_of(self.supervisor)) - set(self._workers())
         return watchdog
 
     def _workers(self) -> list[int]:
-        return [pid for pid in children_of(self.keeper) if not _is_watchdog(pid)]
+        return [pid for pid in children_of(self.supervisor) if not _is_watchdog(pid)]
 
     def wait_until(
         self,

@@ -103,7 +103,7 @@ class Sqlite:
 class TracedStatements:
     """Statements as SQLite's trace hook wrote them down."""
 
-    method = "SQLite's trace hook in keeper and child"
+    method = "SQLite's trace hook in supervisor and child"
 
     def __init__(self, file: Path) -> None:
         self._file = file

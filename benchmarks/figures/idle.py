@@ -18,7 +18,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
         with WorkerProcess(url, environment=counted.environment) as worker:
             worker.wait_until(bare.is_drained, "the worker is idle")
             time.sleep(sizes.settle_down_seconds)
-            processes = (worker.keeper, worker.child, worker.watchdog)
+            processes = (worker.supervisor, worker.child, worker.watchdog)
             before = [cpu_seconds(pid) for pid in processes]
             counted.begin()
             time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.keeper URL`: what `duly worker benchmarks.tasks:app` does, all defaults."""
+"""`python -m benchmarks.supervisor URL`: the same as `duly worker benchmarks.tasks:app`."""
 
 import os
 import sys
