@@ -184,7 +184,7 @@ class TestHealthy:
 
         assert cli("health").exit_code == 0
 
-    def test_a_worker_may_ignore_runs_of_queues_and_tasks_that_it_does_not_serve(
+    def test_health_calls_no_worker_idle_because_of_runs_that_it_does_not_serve(
         self, cli, run_of, age, idle_worker
     ):
         run_of("add", 1)

@@ -1,4 +1,4 @@
-"""Progress bars are drawn only for long work on a terminal."""
+"""Long commands draw progress bars, unless they are quiet or print JSON."""
 
 import re
 from io import StringIO
@@ -31,7 +31,9 @@ def text_of(drawn: StringIO) -> str:
         (("dead", "retry", "--all", "--yes"), "Retry"),
     ],
 )
-def test_long_work_has_a_bar_only_on_a_terminal(app, cli, dead, drawn, command, words):
+def test_a_long_command_draws_a_bar_unless_it_is_quiet_or_prints_json(
+    app, cli, dead, drawn, command, words
+):
     for option in ("--json", "--quiet"):
         cli(*command, option)
         assert drawn.getvalue() == "", option

@@ -271,7 +271,7 @@ class TestStopping:
         assert "WARNING" not in log
         assert run.id in log.splitlines()[-1]
 
-    def test_a_task_that_outlives_the_grace_is_the_reason_of_the_end(self, stop):
+    def test_a_worker_that_ends_before_its_task_logs_that_the_grace_was_too_short(self, stop):
         status, log, _ = stop((signal.SIGTERM, "did not end within"), grace="0.3")
 
         assert status == 0

@@ -18,7 +18,7 @@ from duly.prove.history import (
     ScheduledRun,
     Transition,
 )
-from duly.prove.history_report import count_all, timeline
+from duly.prove.history_report import count_all, history_of_run
 
 ORDER, CHARGE, NOTIFY = "order", "charge", "notify"
 
@@ -301,7 +301,7 @@ class TestSchedules:
         ):
             assert broken(history) == {"I15"}
 
-    def test_runs_of_a_schedule_are_no_invented_runs(self):
+    def test_runs_of_a_schedule_are_not_reported_as_invented(self):
         made = self.history(*self.all_fired())
         runs = [run(f"r{instant}", NOTIFY) for instant in (1, 2, 3, 4)]
         effects = [Effect(f"r{instant}", 1, 1, NOTIFY, "line") for instant in (1, 2, 3, 4)]
@@ -310,7 +310,7 @@ class TestSchedules:
 
 
 def test_the_timeline_of_a_run_is_in_order():
-    told = timeline(with_events(*reversed(GOOD_EVENTS)), "o")
+    told = history_of_run(with_events(*reversed(GOOD_EVENTS)), "o")
 
     assert [entry["kind"] for entry in told[:-1]] == ["ready", "claim", "requeue", "claim", "end"]
     assert told[-1]["place"] == "row"

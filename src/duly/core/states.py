@@ -1,4 +1,4 @@
-"""The states of a run and the lanes it waits in."""
+"""The states of a run, and its lane: the kind of slot that the run needs."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -46,7 +46,7 @@ class IdempotentMiddleware(Middleware):
     unique among the messages of this actor. Without it, equal arguments have the same key.
     `idempotent_ttl` is how many seconds a result is kept; None keeps it forever. `idempotent_wait`
     is how many seconds a thread waits for another worker that runs the message before it postpones
-    its own. `crash_limit` is after how many died processes a message is not tried again.
+    its own. After `crash_limit` processes died while they ran a message, it is not retried.
     """
 
     def __init__(self, guard: Guard) -> None:

@@ -87,7 +87,7 @@ class Database:
         return [AttemptAtEnd._make(map(_plain, row)) for row in self._read("attempts")]
 
     def firings(self) -> list[FiringAtEnd]:
-        """Return the firings of all due instants."""
+        """Return all recorded firings."""
         return [FiringAtEnd._make(map(_plain, row)) for row in self._read("firings")]
 
     def scheduled_runs(self) -> list[ScheduledRun]:

@@ -13,7 +13,7 @@ from duly.clock import monotonic
 from duly.prove.checker import CheckResult, check
 from duly.prove.faults import count
 from duly.prove.history import History
-from duly.prove.history_report import count_all, timeline
+from duly.prove.history_report import count_all, history_of_run
 from duly.prove.process_tree import TreeSettings
 from duly.prove.scenarios.boundaries import boundaries
 from duly.prove.scenarios.dead_letters import dead_letters
@@ -137,7 +137,7 @@ def _missed_faults(trial: Trial) -> list[str]:
 def _counter_example(history: History, verdict: CheckResult) -> list[dict[str, Any]] | None:
     for violation in verdict.violations:
         if violation.run_id:
-            return timeline(history, violation.run_id)
+            return history_of_run(history, violation.run_id)
     return None
 
 

@@ -41,8 +41,8 @@ def count_all(history: History, verdict: CheckResult) -> dict[str, int]:
     }
 
 
-def timeline(history: History, run_id: str) -> list[dict[str, Any]]:
-    """Return everything known about one run, in the order of time, for a human reader."""
+def history_of_run(history: History, run_id: str) -> list[dict[str, Any]]:
+    """Return everything known about one run, in chronological order."""
     told: list[tuple[int, dict[str, Any]]] = [
         (event.at, {"by": "store", **_describe(event, "run_id", "at")})
         for event in history.events or ()

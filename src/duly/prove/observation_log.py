@@ -91,7 +91,7 @@ class ObservationLog:
         return [BodySignal._make(fields) for fields in self._read(BODIES)]
 
     def read_effects(self) -> list[Effect]:
-        """Return the lines of effects."""
+        """Return the effects recorded in this log."""
         return [Effect._make((*fields, "line")) for fields in self._read(EFFECTS)]
 
     def read_events(self) -> list[list[Any]]:

@@ -186,7 +186,7 @@ class Adders:
 
 
 def kill(crowd: Crowd, adders: Adders, kills: int, *, tasks: int, seconds: float) -> int:
-    """Kill processes at random moments, each after a number of added tasks. Return how many."""
+    """Kill random processes, spread over the added tasks. Return the number of kills."""
     chance = random.Random(1)  # noqa: S311 - repeatable
     killed: set[int] = set()
     deadline = time.monotonic() + seconds

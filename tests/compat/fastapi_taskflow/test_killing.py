@@ -134,7 +134,7 @@ if IS_PROOF:
     def test_a_schedule_of_every_second_has_one_run_per_instant(
         duly, store_kind, tmp_path, processes
     ):
-        """T15: two schedules of one function, each for a minute."""
+        """Two schedules of one function fire every second for one minute."""
         with Crowd(duly, tmp_path, processes=processes) as crowd:
             crowd.wait_until_all_serve()
             time.sleep(CRON_SECONDS + 2)

@@ -124,7 +124,7 @@ def test_a_worker_whose_broker_evicts_keys_does_not_start(tmp_path, environment,
         (["redis://one", "redis://two"], "several brokers"),
     ],
 )
-def test_a_broker_that_keeps_no_keys_is_refused(make, broker, why):
+def test_a_broker_that_cannot_be_the_ledger_is_refused(make, broker, why):
     app = make("refused", broker=broker)
 
     @app.task(base=IdempotentTask)
@@ -193,7 +193,7 @@ def test_the_global_key_prefix_of_the_broker_is_the_namespace_of_the_guard(redis
 
 
 @pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru", "volatile-ttl"])
-def test_a_broker_that_evicts_keys_is_no_ledger(private_redis, policy):
+def test_a_broker_that_evicts_keys_is_refused_as_a_ledger(private_redis, policy):
     private_redis.call("CONFIG", "SET", "maxmemory-policy", policy)
     app = Celery("evicting", broker=private_redis.url())
 
@@ -201,7 +201,7 @@ def test_a_broker_that_evicts_keys_is_no_ledger(private_redis, policy):
         guard.look("none")
 
 
-def test_a_broker_that_does_not_report_its_eviction_policy_is_no_ledger(private_redis):
+def test_a_broker_that_does_not_report_its_eviction_policy_is_refused_as_a_ledger(private_redis):
     private_redis.call("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
     app = Celery("shy", broker=private_redis.url().replace("//", "//shy:secret@"))
 

@@ -248,7 +248,7 @@ def test_a_code_schedule_can_be_paused_and_run_but_not_edited(operator, backend)
     assert backend.app.schedules.get("from-code").state == "active"
 
 
-def test_a_task_of_another_backend_that_no_code_schedules_is_handed_over(operator, scheduler):
+def test_an_admin_schedule_sends_a_task_of_another_backend_to_that_backend(operator, scheduler):
     yearly = NIGHTLY | {
         "task": "tests.integrations.django.tasks.remind@other",
         "cron": "0 0 1 1 *",

@@ -136,7 +136,7 @@ def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitabl
     async def user(request: Request) -> str:
         pair = _credentials(request.headers.get("authorization", ""))
         if pair is None or not await _is_right(backend, pair, limit, request):
-            raise HTTPException(401, "a user and a password are required", challenge)
+            raise HTTPException(401, "the user name or the password is missing or wrong", challenge)
         return pair[0]
 
     return user

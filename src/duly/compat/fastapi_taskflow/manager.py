@@ -338,7 +338,7 @@ class TaskManager:
         if self._stack is not None and not self._starts:
             stack, self._stack = self._stack, None
             try:
-                # If the server is forced to exit, this is a cancellation, and there is no grace.
+                # A forced exit of the server cancels this call. The worker then gets no grace.
                 await stack.__aexit__(*sys.exc_info())
             finally:
                 self._serving = None  # Only now: tasks that are still running may add tasks.

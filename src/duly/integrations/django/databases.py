@@ -30,7 +30,8 @@ def url_of(alias: str) -> str:
         name = str(settings["NAME"])
         if is_in_memory(alias):
             raise ImproperlyConfigured(
-                f"the database {alias!r} is in memory, where no worker could see its runs"
+                f"the database {alias!r} is in memory, where no worker could see its runs; "
+                "use a file or PostgreSQL"
             )
         return f"sqlite:///{quote(str(Path(name).absolute()))}"
     if connection.vendor == "postgresql":

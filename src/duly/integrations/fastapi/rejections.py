@@ -91,7 +91,7 @@ def require_auth(auth: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def require_same_origin(allowed: frozenset[str]) -> Callable[[Request], None]:
-    """Return a dependency that refuses requests that a page of another origin makes a browser send.
+    """Return a dependency that refuses cross-origin requests of browsers.
 
     Browsers send cookies with such requests, and name the page's origin in each. A client that
     sends no origin is not a browser.
