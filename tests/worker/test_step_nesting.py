@@ -92,7 +92,7 @@ class TestStepsThatArePassedOverWithTheirOuterOne:
 
         assert run.refresh().state == "succeeded"
         (said,) = messages(run)
-        assert said.endswith("on record: old")
+        assert said.endswith("in the code: old")
 
 
 def test_a_retry_from_an_outer_step_does_what_lies_in_it_again_too(app):

@@ -110,7 +110,7 @@ def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
 
     run = store.get_run(run_id)
     assert (run.state, run.cause) == ("failed", "undelivered")
-    assert "handed over 2 times" in run.error
+    assert "sent to its carrier 2 times" in run.error
     assert take(store, message) is None
     assert tables.rows("SELECT run_id FROM duly_handed") == []
     assert redrive(store, run_id).done
