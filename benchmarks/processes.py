@@ -23,9 +23,7 @@ class WorkerProcess:
 
     def __init__(self, url: str, *, environment: dict[str, str] | None = None) -> None:
         self._url = url
-        # A line per run would cost as much as half of what the engine does for a run without work.
-        quiet = {"DULY_LOG_LEVEL": "WARNING"}
-        self._environment = as_installed() | quiet | (environment or {})
+        self._environment = as_installed() | (environment or {})
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -43,7 +43,7 @@ def drain_bare(database: Database, runs: int) -> float:
 
 
 def drain_by_worker(database: Database, runs: int, batches: list[float]) -> float:
-    """Let a supervisor with one child do it, all settings but the log level at their defaults."""
+    """Let a supervisor with one child do it, all settings at their defaults."""
     with database.fresh() as url:
         enqueue_noops(url, runs)
         with database.bare(url) as bare:

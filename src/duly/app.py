@@ -1,7 +1,6 @@
 """The application object, `Duly`, which connects the store, the registry and the worker."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,7 +24,7 @@ from duly.core.payload import encode_value
 from duly.core.retry import Retry
 from duly.errors import BadOption, StoreRefused
 from duly.events import EventBus
-from duly.observe.logs import log_event, log_notice, logger
+from duly.observe.logs import log_event, log_notice
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
@@ -66,7 +65,7 @@ class Duly:
         self._tracing = tracing
         self.registry = Registry()
         self.bus = EventBus()
-        self.bus.subscribe(log_event, successes=partial(logger.isEnabledFor, logging.INFO))
+        self.bus.subscribe(log_event, successes=lambda: False)
         self.runs = Runs(self)
         self.dead = DeadRuns(self)
         self.bulk = BulkActions(self)

@@ -267,7 +267,7 @@ class TestStopping:
         assert status == 0
         waits = "waiting up to 60 s for 1 running task; a second Ctrl-C ends the wait"
         assert f"INFO stopping: Ctrl-C; {waits}" in log
-        assert f" waits up to 60 s for shop:linger {run.id[-8:]}" in log
+        assert f" waits up to 60 s for shop:linger {run.id}" in log
         assert "WARNING" not in log
         assert run.id in log.splitlines()[-1]
 

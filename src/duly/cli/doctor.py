@@ -47,10 +47,12 @@ def _schema(url: str, session: CommandSession) -> Diagnosis:
     with closing(open_store(url, migrate=False)) as store:
         found = store.read_schema()
     status = schema_finding(found, needed)
+    is_ok = status.name == "ok"
+    needs = "" if is_ok else f", but this code needs {needed}"
     return diagnosis_of(
         "schema",
-        f"version {found.version}, but this code needs {needed}",
-        bad=status.name != "ok",
+        f"version {found.version}{needs}",
+        bad=not is_ok,
         level="error",
         remedy=status.advice,
     )

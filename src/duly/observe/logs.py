@@ -43,8 +43,6 @@ _PLANNED_STOPS = frozenset({STOPPED, STOPPED_BY_SECOND_SIGNAL})
 _NAMED = 5
 """The maximum number of runs that a line names."""
 _TASKS_NAMED = 20
-_SHORT_ID = 8
-"""How many characters of a run's id a line of text shows: the last ones, which differ most."""
 
 
 def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
@@ -116,7 +114,7 @@ def _log_worker_event(event: WorkerEvent) -> None:
             logger.info("stopping: %s%s", reason, waits if running else "")
         case WorkerStopping(worker_id, running, grace):
             text = "worker %s waits up to %g s for %s"
-            names = _list([f"{task} {run_id[-_SHORT_ID:]}" for task, run_id in running], _NAMED)
+            names = _list([f"{task} {run_id}" for task, run_id in running], _NAMED)
             logger.info(text, worker_id, grace, names, extra={"worker_id": worker_id})
         case WorkerEnded(worker_id, reason, run_ids):
             level = logging.INFO if reason in _PLANNED_STOPS else logging.WARNING
@@ -200,7 +198,7 @@ def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets
 def _log_ready(event: SupervisorReady) -> None:
     """Write what a supervisor's workers run, one line per subject."""
     if event.tasks:
-        about: dict[str, object] = {"tasks": event.tasks}
+        about: dict[str, object] = {"tasks": event.tasks[:_TASKS_NAMED]}
         names = _list(event.tasks, _TASKS_NAMED)
         logger.info("%s: %s", _count(len(event.tasks), "task"), names, extra=about)
     else:
@@ -270,8 +268,10 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
         "duration_seconds": seconds,
     }
     wait = "" if waited is None else f" after waiting {waited / MICROSECONDS:.3f} s"
-    short_id, end, sequel = claim.run_id[-_SHORT_ID:], _end_of(event), _sequel_of(event)
-    values = (claim.task, short_id, claim.attempt, end, seconds, wait, sequel)
+    values = (
+        *(claim.task, claim.run_id, claim.attempt),
+        *(_end_of(event), seconds, wait, _sequel_of(event)),
+    )
     record = logger.makeRecord(
         logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
     )
@@ -312,6 +312,4 @@ def _sequel_of(event: AttemptEnded) -> str:
     else:
         follows = f"; waits in step {verdict.awaits}"
     why = f": {clean(event.error)}" if event.error else ""
-    if isinstance(verdict, Finish) and _level_of(event, logging.ERROR) == logging.ERROR:
-        return f"{why} (duly runs show {event.claim.run_id})"
     return follows + why

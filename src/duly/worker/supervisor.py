@@ -371,8 +371,8 @@ class Supervisor:
 
     def _on_stop_signal(self, number: int) -> None:
         if not self._shutdown.has_begun:
-            self._shutdown.begin_by_signal(number, self._children.values())
             self._stop_children()
+            self._shutdown.begin_by_signal(number, self._children.values())
         else:
             self._shutdown.force()
             self._kill_all()

@@ -105,7 +105,11 @@ class StartAnnouncement:
         if worker_id is None:
             return _REGISTRATION_LOOK_SECONDS
         workers = self._store.list_workers()
-        tasks: list[str] = next((json.loads(w.tasks) for w in workers if w.id == worker_id), [])
+        tasks = next((json.loads(each.tasks) for each in workers if each.id == worker_id), None)
+        if tasks is None:
+            # More workers have registered since than one page has, so its tasks are not known.
+            self._is_announced = True
+            return _NEVER_SECONDS
         event = SupervisorReady(
             self._app,
             tuple(tasks),

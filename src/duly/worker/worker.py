@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from duly.clock import MICROSECONDS, monotonic
+from duly.clock import monotonic
 from duly.core.outcome import HandedBack
 from duly.core.record import Claim
 from duly.errors import ClaimLost, StoreError
@@ -45,8 +45,8 @@ from duly.worker.update_buffer import UpdateBuffer
 
 _LOOK_SECONDS = 0.02
 _RELEASE_SECONDS = 1.0
-_SOON_SECONDS = 0.25
-"""A firing that waits for the last run is looked at again within that time."""
+_SOON = 250_000
+"""Microseconds: a firing that waits for the last run is looked at again within that time."""
 
 
 class Worker:
@@ -213,8 +213,8 @@ class Worker:
         """Say whether nothing is in hand, and the last look left nothing that it saw."""
         return self._claimer.has_all()
 
-    def has_drained(self, *, soon: float = _SOON_SECONDS) -> bool:
-        """Return whether the store, too, has nothing for this worker, now or in `soon` seconds."""
+    def has_drained(self) -> bool:
+        """Return whether the store, too, has nothing that this worker could do now."""
         if not self.is_idle():
             return False
         claims_made = self.claims_made
@@ -222,7 +222,7 @@ class Worker:
             ticked, moved = self._store.apply([Tick(1), RerouteRuns(TICK_BATCH)])
             peek = self._store.peek()
             coming = (peek.next_due_in, peek.next_fire_in)
-            if any(due_in is not None and due_in <= soon * MICROSECONDS for due_in in coming):
+            if any(due_in is not None and due_in <= _SOON for due_in in coming):
                 return False
             has_work = bool(ticked.promoted or moved) or self._has_work(peek)
             # Whether a limit lets one of them run, only a claim can tell.

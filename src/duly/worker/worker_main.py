@@ -23,6 +23,7 @@ from duly.settings import WorkerSettings
 from duly.worker.app_loader import explanation_of, load
 from duly.worker.garbage_collection import collect_less
 from duly.worker.process_lifetime import die_with_parent
+from duly.worker.shutdown import emit_on_own_thread
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks
 from duly.worker.watchdog import attach_to_watchdog
@@ -40,11 +41,7 @@ from duly.worker.worker_program import (
 _STOPPING_LOOK_SECONDS = 0.25
 """How often a worker that was asked to stop looks whether its last body has ended."""
 _IDLE_SECONDS = 3.0
-"""How long a one-slot worker stays without a run: others may become suspects meanwhile."""
-_DRAIN_LOOK_SECONDS = 0.1
-"""How often a worker that drains looks whether it is idle."""
-_SOON_SECONDS = 3.0
-"""A worker that drains waits for runs that become due within this time, such as retries."""
+"""How long a worker that drains, or has one slot, stays without a run before it ends."""
 
 
 def main() -> None:
@@ -121,17 +118,13 @@ class _WorkerMonitor:
         self._settings = settings
         self._signals = signals
         self._bus = bus
-        self._drains = drain and not settings.one_slot
-        self._look_seconds = settings.deadline_check_interval
-        if self._drains:
-            self._look_seconds = min(self._look_seconds, _DRAIN_LOOK_SECONDS)
+        self._ends_when_idle = drain or settings.one_slot
         self._busy_at = monotonic()
-        self._ask_store_at = self._busy_at
 
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(self._look_seconds)
+            asked = self._signals.wait(self._settings.deadline_check_interval)
             self.fence()
             if self._worker.write_monitor.gave_up:
                 # As at the end of the grace: the keeper settles what still runs.
@@ -166,7 +159,8 @@ class _WorkerMonitor:
         if claims:
             running = tuple((claim.task, claim.run_id) for claim in claims)
             grace = self._settings.grace
-            self._bus.emit(WorkerStopping(self._worker.worker_id, running, grace))
+            event = WorkerStopping(self._worker.worker_id, running, grace)
+            emit_on_own_thread(self._bus, event)
 
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""
@@ -178,19 +172,14 @@ class _WorkerMonitor:
 
     def _has_nothing_to_do(self) -> bool:
         """Return whether the worker should end because there is no work for it."""
-        if not (self._drains or self._settings.one_slot):
+        if not self._ends_when_idle:
             return False
-        now = monotonic()
         if not self._worker.is_idle():
-            self._busy_at = self._ask_store_at = now
+            self._busy_at = monotonic()
+        if monotonic() - self._busy_at <= _IDLE_SECONDS:
             return False
-        if self._settings.one_slot:
-            # It serves suspects alone, and others look for those.
-            return now - self._busy_at > _IDLE_SECONDS
-        if now < self._ask_store_at:
-            return False
-        self._ask_store_at = now + self._settings.deadline_check_interval
-        return self._worker.has_drained(soon=_SOON_SECONDS)
+        # A one-slot worker serves only suspects, and the supervisor looks for those.
+        return self._settings.one_slot or self._worker.has_drained()
 
 
 def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -117,7 +117,9 @@ WITH ended AS MATERIALIZED (
      WHERE ctid = ANY (ARRAY(
            SELECT tag.place
              FROM runs
-            CROSS JOIN LATERAL pg_catalog.json_each_text(runs.tags::json) AS own(name, value)
+            CROSS JOIN LATERAL pg_catalog.json_each_text(
+                  CASE pg_catalog.json_typeof(runs.tags::json)
+                  WHEN 'object' THEN runs.tags::json ELSE '{}'::json END) AS own(name, value)
             CROSS JOIN LATERAL (
                   SELECT ctid AS place FROM duly_tags
                    WHERE name = own.name AND value = own.value AND run_id = runs.id
