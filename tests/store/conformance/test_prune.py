@@ -124,6 +124,16 @@ def test_what_hangs_on_a_run_goes_with_it(store, worker, clock, tables):
         assert rows[name] == []
 
 
+@pytest.mark.parametrize("tags", ["[1]", "7"])
+def test_a_run_with_damaged_tags_is_forgotten_with_the_others(store, worker, clock, tables, tags):
+    enqueue_and_succeed(store)
+    damaged = enqueue_and_succeed(store)
+    tables.execute(f"UPDATE duly_history SET tags = '{tags}' WHERE id = '{damaged}'")  # noqa: S608 - ours
+    clock.advance(2 * HOUR_SECONDS)
+
+    assert prune(store, HOUR_SECONDS) == 2
+
+
 def test_what_hangs_on_other_runs_stays(store, worker, clock):
     enqueue_and_succeed(store, tags={"customer": "17"})
     clock.advance(HOUR_SECONDS)
