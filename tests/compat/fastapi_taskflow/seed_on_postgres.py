@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
+from duly.compat import fastapi_taskflow
 from duly.compat.fastapi_taskflow import PostgresBackend, TaskManager
-from duly.integrations import taskflow
 
 
 def manager(*, snapshot_db: str, **options: Any) -> TaskManager:
@@ -12,7 +12,7 @@ def manager(*, snapshot_db: str, **options: Any) -> TaskManager:
     return TaskManager(snapshot_backend=PostgresBackend(os.environ["SEED_STORE"]), **options)
 
 
-taskflow.TaskManager = manager  # type: ignore[assignment,misc]
+fastapi_taskflow.TaskManager = manager  # type: ignore[assignment,misc]
 
 from examples.taskflow_app import app  # noqa: E402 - it makes its manager when it is imported
 
