@@ -148,7 +148,7 @@ class TaskRegistrar:
         if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
             raise BadOption(
                 f'executor="process" imports the module of {function.__qualname__}() again: the '
-                "function must be at module level, and the TaskManager must have its own name "
+                "function must be module-level, and the TaskManager must have its own name "
                 "there"
             )
 

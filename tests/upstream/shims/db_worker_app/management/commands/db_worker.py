@@ -20,5 +20,5 @@ class Command(BaseCommand):
             raise NotImplementedError("the shim works until nothing is left to do")
         app = task_backends[backend_name].app
         queues = None if queue_name == "*" else queue_name
-        worker = app.apart().worker(queues=queues, exclude_queues=exclude_queues)
+        worker = app.with_own_connections().worker(queues=queues, exclude_queues=exclude_queues)
         worker.drain(timeout=20)
