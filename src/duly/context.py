@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from duly.core.record import Claim, StepRecord
@@ -15,7 +14,7 @@ from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
-from duly.store.outage_wait import WAIT_UNTIL
+from duly.store.outage_wait import CURRENT_RUN
 from duly.store.protocol import Store
 from duly.store.step_ops import EndStep
 from duly.store.task_connection import BODY
@@ -295,6 +294,10 @@ class RunContext:
         share = None if fraction is None else float(fraction)  # It may be any kind of number.
         self._port.progress(self._claim, share, text)
 
+    def wait_until(self) -> float:
+        """Return until when (monotonic) an operation of the body may wait for the store."""
+        return self._port.wait_until(self._claim, self.deadline)
+
     def check_cancelled(self) -> None:
         """End the attempt here if a cancel was requested."""
         if self._port.is_cancelled(self._claim):
@@ -302,7 +305,7 @@ class RunContext:
 
 
 _creation_lock = threading.Lock()
-_current: ContextVar[RunContext | None] = ContextVar("duly_current_run", default=None)
+_current: ContextVar[RunContext | None] = CURRENT_RUN  # type: ignore[assignment]  # narrower here
 
 
 def current() -> RunContext:
@@ -357,8 +360,7 @@ def current_claim() -> Claim | None:
 def set_current(context: RunContext) -> None:
     """Make a run the current one of this context. Only the run's body may execute there."""
     _current.set(context)
-    BODY.set(object())
-    WAIT_UNTIL.set(partial(context._port.wait_until, context._claim, context.deadline))  # noqa: SLF001
+    BODY.set(context)
 
 
 def end_body(context: RunContext) -> OpenSteps | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -12,7 +13,7 @@ from duly.clock import monotonic
 from duly.context import current
 from duly.limits import FREE_OUTAGES
 from duly.store.ops import Enqueue, EnqueueAgain
-from duly.store.outage_wait import WAIT_UNTIL, is_outage, retry_during_outage
+from duly.store.outage_wait import CURRENT_RUN, is_outage, retry_during_outage
 from duly.store.step_ops import EndStep
 from duly.worker import settle_ops
 from tests.servers.kinds import BEHIND_PGBOUNCER
@@ -266,13 +267,14 @@ def test_only_a_body_waits_for_the_store():
         retry_during_outage(fail)
     assert len(tries) == 1
 
-    token = WAIT_UNTIL.set(lambda: tries[0] + 0.5)
+    run = SimpleNamespace(wait_until=lambda: tries[0] + 0.5)
+    token = CURRENT_RUN.set(run)
     try:
         tries[:] = [monotonic()]
         with pytest.raises(StoreUnavailable):
             retry_during_outage(fail)
     finally:
-        WAIT_UNTIL.reset(token)
+        CURRENT_RUN.reset(token)
     assert len(tries) > 3
     assert tries[-1] < tries[0] + 0.5
 

@@ -18,8 +18,9 @@ def size_of(op: Op) -> int:
 
 
 def _size_of_settle(op: Settle) -> int:
-    result = op.verdict.result if type(op.verdict) is Finish else None
-    size = bytes_of(result)
+    verdict = op.verdict
+    result = verdict.result if type(verdict) is Finish else None
+    size = 0 if result is None else bytes_of(result)
     return size if op.error is None else size + sum(map(bytes_of, op.error))
 
 

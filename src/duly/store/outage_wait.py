@@ -20,11 +20,19 @@ LONGEST_PAUSE_SECONDS = 0.25
 REPEATABLE = frozenset({Enqueue, EnqueueAgain, BeginStep, EndStep, ForgetStep, SendEvent})
 """Operations of bodies that change nothing when they are written a second time."""
 
-WAIT_UNTIL: ContextVar[Callable[[], float] | None] = ContextVar("duly_wait_until", default=None)
-"""Set for a body: returns until when (monotonic) its operations may wait for the store. Raises
-AttemptTimedOut once the attempt's timeout is over."""
-
 T = TypeVar("T")
+
+
+class RunOfBody(Protocol):
+    """The part of a run's context that says how long an operation of its body may wait."""
+
+    def wait_until(self) -> float:
+        """Return until when (monotonic); raise AttemptTimedOut after the attempt's timeout."""
+        ...
+
+
+CURRENT_RUN: ContextVar[RunOfBody | None] = ContextVar("duly_current_run", default=None)
+"""The run whose body executes in this context."""
 
 
 class _SubmittingWriter(Protocol):
@@ -39,16 +47,16 @@ class OutageWait:
     """How long one operation of a body may wait. Outside of a body it does not wait."""
 
     def __init__(self) -> None:
-        self._limit = WAIT_UNTIL.get()
-        self._until = 0.0 if self._limit is None else self._limit()
+        self._run = CURRENT_RUN.get()
+        self._until = 0.0 if self._run is None else self._run.wait_until()
         self._pause = FIRST_PAUSE_SECONDS
 
     def next_pause(self, error: BaseException) -> float | None:
         """Return how long to pause before the operation is repeated; None if it may not be."""
-        if self._limit is None or not is_outage(error):
+        if self._run is None or not is_outage(error):
             return None
         # While the lease is renewed the limit moves on, but the database is not away then.
-        self._until = min(self._until, self._limit())
+        self._until = min(self._until, self._run.wait_until())
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return pause if monotonic() + pause < self._until else None
 

@@ -22,37 +22,33 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _ForkCounter:
+class ForkCounter:
     """Tells a process from those that it forks, without a system call for each look."""
 
     forks = 0
-    """How often this process, or one before it, was forked since duly was imported."""
+    """How often this process, or one before it, was forked since duly was imported. The number is
+    another one in every process that this one forks."""
 
     @classmethod
     def note_fork(cls) -> None:
+        """Count a fork, in the forked process."""
         cls.forks += 1
 
 
-os.register_at_fork(after_in_child=_ForkCounter.note_fork)
+os.register_at_fork(after_in_child=ForkCounter.note_fork)
 
 
-def fork_count() -> int:
-    """Return a number that is another one in every process that this one forks."""
-    return _ForkCounter.forks
-
-
-def exit_if_forked(forks: int) -> None:
-    """End this process if a body forked it from the worker's, which counted so many forks.
+def exit_forked_process() -> NoReturn:
+    """End this process, which a body has forked from the worker's.
 
     There the body left its own code, by a return or an error, and the runner's code would go on as
     a second worker with the same claims.
     """
-    if _ForkCounter.forks != forks:
-        logging.getLogger("duly").error(
-            "a process that a task forked returned from the task, so the process was ended: call "
-            "os._exit() there, or use multiprocessing"
-        )
-        os._exit(1)
+    logging.getLogger("duly").error(
+        "a process that a task forked returned from the task, so the process was ended: call "
+        "os._exit() there, or use multiprocessing"
+    )
+    os._exit(1)
 
 
 def run_and_exit(program: Callable[[], None]) -> NoReturn:

@@ -168,7 +168,7 @@ class Settler:
     def settle(self, batch: list[EndedBody]) -> None:
         """Record the batch; claims that were lost are dropped with an event."""
         self._turned_at = monotonic()
-        if any(type(item.outcome) is Outage for item in batch):
+        if Outage in {type(item.outcome) for item in batch}:
             batch = [limit_free_outages(self._store, item) for item in batch]
         ops = [settle_op(item) for item in batch]
         while batch:
@@ -191,7 +191,7 @@ class Settler:
         self._began_here_at = monotonic()
         self._is_settling_here = True
         try:
-            is_plain = not any(type(item.outcome) is Outage for item in batch)
+            is_plain = Outage not in {type(item.outcome) for item in batch}
             is_small = fit_one_transaction(batch)
             if is_plain and is_small and self._may_write() and self._journal.is_quiet():
                 ops = [settle_op(item) for item in batch]

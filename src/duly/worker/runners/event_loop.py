@@ -17,7 +17,7 @@ from duly.open_steps import OpenSteps
 from duly.worker.attempt import await_body, await_untraced, outcome_of
 from duly.worker.ended_body import EndedBody, EndedBodyCallback, classify_cancel
 from duly.worker.inflight import LOOP, InFlightClaim, InFlightClaims
-from duly.worker.process_lifetime import exit_if_forked, fork_count
+from duly.worker.process_lifetime import ForkCounter, exit_forked_process
 from duly.worker.runners.loop_shutdown import LoopShutdownMonitor
 from duly.worker.step_drain import await_step_drain, warn_of_unused_steps
 
@@ -71,7 +71,7 @@ class EventLoopRunner:
         self._flush_by = 0.0
         self._ended_at = 0.0
         """When the last body ended that did not have to wait, as a clock that costs nothing."""
-        self._forks = fork_count()
+        self._forks = ForkCounter.forks
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         if lookout is not None:
@@ -262,7 +262,8 @@ class EventLoopRunner:
                 outcome = outcome_of(error, definition, claim.arguments)
         else:
             outcome = Cancelled("requested")  # Before it could begin.
-        exit_if_forked(self._forks)
+        if ForkCounter.forks != self._forks:
+            exit_forked_process()
         self._ended_at = monotonic()
         seconds = self._ended_at - started_at
         self._hand.mark_end(held)
@@ -312,7 +313,8 @@ def _resume_body(
             raise
         except BaseException as error:  # noqa: BLE001 - a cancel, most often, and the body's matter
             step, value = body.throw, error
-        exit_if_forked(forks)
+        if ForkCounter.forks != forks:
+            exit_forked_process()
         try:
             awaited = context.run(step, value)
         except StopIteration:

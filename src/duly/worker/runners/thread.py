@@ -15,7 +15,7 @@ from duly.interrupts import allow_interrupts, disallow_interrupts, raise_pending
 from duly.worker.attempt import call_body, check_arguments, outcome_of
 from duly.worker.ended_body import EndedBody, EndedBodyCallback, classify_cancel
 from duly.worker.inflight import InFlightClaim, InFlightClaims
-from duly.worker.process_lifetime import exit_if_forked, fork_count
+from duly.worker.process_lifetime import ForkCounter, exit_forked_process
 from duly.worker.step_drain import wait_for_step_drain
 
 _AGAIN_SECONDS = 5.0
@@ -43,7 +43,7 @@ class ThreadRunner:
         self._run_in_process = run_in_process
         self._conclude = conclude
         self._queue: queue.SimpleQueue[InFlightClaim | None] = queue.SimpleQueue()
-        self._forks = fork_count()
+        self._forks = ForkCounter.forks
         self._bodies: dict[str, _RunningBody] = {}
         self._threads = [
             threading.Thread(target=self._serve, name=f"duly-run-{number}", daemon=True)
@@ -88,7 +88,8 @@ class ThreadRunner:
             outcome = self._call(held, started_at)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
             outcome = outcome_of(error, held.definition, held.claim.arguments)
-        exit_if_forked(self._forks)
+        if ForkCounter.forks != self._forks:
+            exit_forked_process()
         seconds = monotonic() - started_at
         remaining: Outcome | None
         try:
