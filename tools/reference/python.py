@@ -68,6 +68,7 @@ OF_THE_ENGINE = {
         "store",
         "unused_steps",
         "use_step",
+        "wait_until",
     },
     "Runs": {"page"},
     "Schedules": {"define", "is_defined", "sync"},
