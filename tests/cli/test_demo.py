@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import duly.cli.demo
-from duly.prove import workload
-from duly.prove.demo import DemoResult as OrderResult
-from duly.prove.demo import OrderCounts, _row, kind_of
-from duly.prove.history import DueInstant, FiringAtEnd, RunAtEnd
-from duly.prove.schedule_demo import KINDS, ScheduleDemoResult, count
+from duly_prove import workload
+from duly_prove.demo import DemoResult as OrderResult
+from duly_prove.demo import OrderCounts, _row, kind_of
+from duly_prove.history import DueInstant, FiringAtEnd, RunAtEnd
+from duly_prove.schedule_demo import KINDS, ScheduleDemoResult, count
 
 DULY = str(Path(sys.executable).with_name("duly"))
 FIRST = "0:0"

@@ -13,7 +13,8 @@ from duly.cli.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
 from duly.cli.output import print_json, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import monotonic
-from duly.prove.demo import (
+from duly.settings import load_settings
+from duly_prove.demo import (
     LEASE_SECONDS,
     PROCESSES,
     TREES,
@@ -24,10 +25,9 @@ from duly.prove.demo import (
     run_demo,
     total,
 )
-from duly.prove.schedule_demo import ScheduleDemoResult as ScheduleResult
-from duly.prove.schedule_demo import run_schedule_demo
-from duly.prove.scratch_storage import ScratchFolder, scratch_url
-from duly.settings import load_settings
+from duly_prove.schedule_demo import ScheduleDemoResult as ScheduleResult
+from duly_prove.schedule_demo import run_schedule_demo
+from duly_prove.scratch_storage import ScratchFolder, scratch_url
 
 _PROGRESS_SECONDS = 2.0
 _URL = "A PostgreSQL database (DULY_URL); by default SQLite in a temporary folder."
