@@ -71,7 +71,7 @@ class Evidence:
 def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = None) -> Evidence:
     """Run a scenario to its end, check its history, and return the evidence.
 
-    `again` is the command that replays it, if it is not the one of this package.
+    `again` is the command that replays it, if that is not `duly prove`.
     """
     began_at = monotonic()
     SCENARIOS[scenario](trial, scale)
@@ -81,7 +81,7 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
     name = _database_name(behind)
     options = f"--only {scenario} --seed {trial.seed} --scale {scale:g}"
     where = "--sqlite" if behind["kind"] == "sqlite" else f"--url {trial.app.store.shown_url}"
-    replay = f"{again} {options}" if again else f"python -m duly_prove {options} {where}"
+    replay = f"{again} {options}" if again else f"duly prove {options} {where}"
     broken = [*_violations_document(verdict), *trial.violations, *_missed_faults(trial)]
     made = count(trial.faults)
     document = {

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from duly.cli.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
+from duly_prove.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
 from duly_prove.schedule_demo import (
     KINDS,
     PROCESSES,

@@ -1,13 +1,8 @@
-"""`python -m duly_prove`: the long fault-injection runs, on a separate database.
+"""`duly prove`: the long fault-injection runs, on a separate database."""
 
-It sends SIGKILL, SIGSTOP and SIGTERM to real processes while they work, checks the result, and
-writes it down. In a database given by URL, each scenario has its own schema.
-"""
-
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,27 +16,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from duly.cli.output import print_json
+from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import monotonic
 from duly_prove.evidence import SCENARIOS, Evidence, gather
 from duly_prove.scratch_storage import ScratchFolder, scratch_url
 from duly_prove.trial import ProgressReport, Trial
 
 _PROGRESS_SECONDS = 10.0
+_URL = "A PostgreSQL database; by default SQLite in a temporary folder."
 
 
-@click.command()
+@click.command("prove")
 @click.option(
     "--scale", type=float, default=1.0, show_default=True, help="Share of the full counts."
 )
 @click.option(
     "--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="Run only this scenario."
 )
-@click.option("--url", "urls", multiple=True, help="A PostgreSQL database; may be repeated.")
-@click.option(
-    "--sqlite",
-    is_flag=True,
-    help="Also use SQLite when a URL is given; without a URL, SQLite is the default.",
-)
+@click.option("--sqlite", is_flag=True, help="Use SQLite too, if --url names a database.")
 @click.option(
     "--seed",
     type=int,
@@ -51,32 +44,46 @@ _PROGRESS_SECONDS = 10.0
 )
 @click.option("--again", hidden=True, help="The command to print for a replay.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("docs/evidence"), show_default=True
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("docs/evidence"),
+    show_default=True,
+    help="Folder for the evidence.",
 )
-def main(
+@partial(shared_options, url=_URL)
+@pass_session
+def command(
+    session: CommandSession,
+    /,
     *,
     scale: float,
     only: Sequence[str],
-    urls: Sequence[str],
     sqlite: bool,
     seed: int,
     again: str | None,
     out: Path,
 ) -> None:
-    """Inject faults into workers and check what survived."""
-    console = Console(stderr=True)
-    names = list(only) or list(SCENARIOS)
-    broken = 0
-    databases: list[str | None] = [None] if sqlite or not urls else []
-    databases += urls
-    for url, name in product(databases, names):
-        with _progress_display(
-            console, f"{name} on {'SQLite' if url is None else 'PostgreSQL'}"
-        ) as tell:
-            found = _prove(name, url, tell, scale=scale, seed=seed, again=again)
-        _report(console, found, found.write(out))
-        broken += not found.holds
-    sys.exit(1 if broken else 0)
+    """Inject faults into workers and check what survived.
+
+    The package duly-prove adds this command: pip install ./prove in a checkout of duly.
+
+    Sends SIGKILL, SIGSTOP and SIGTERM to real processes while they work, and writes one document
+    for each scenario and database. In the database of --url, each scenario has a schema of its own,
+    which is removed afterwards. Exit status 1 if an invariant was broken.
+    """
+    console = Console(stderr=True, quiet=session.quiet)
+    urls = [None, session.url] if sqlite and session.url else [session.url]
+    found = []
+    for url in urls:
+        for name in only or SCENARIOS:
+            title = f"{name} on {'SQLite' if url is None else 'PostgreSQL'}"
+            with _progress_display(console, title) as tell:
+                evidence = _prove(name, url, tell, scale=scale, seed=seed, again=again)
+            _report(console, evidence, evidence.write(out))
+            found.append(evidence)
+    if session.as_json:
+        print_json({"evidence": [evidence.document for evidence in found]})
+    raise click.exceptions.Exit(0 if all(evidence.holds for evidence in found) else 1)
 
 
 def _prove(
@@ -140,7 +147,3 @@ def _report(console: Console, found: Evidence, file: Path) -> None:
         kept = document["journals"]
         console.print(f"  records of every process: {kept}", markup=False, highlight=False)
         console.print(f"  again: {found.replay}", markup=False, highlight=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,12 +8,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duly.cli import demo_schedules
-from duly.cli.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
 from duly.cli.output import print_json, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.clock import monotonic
 from duly.settings import load_settings
+from duly_prove import schedule_demo_output
 from duly_prove.demo import (
     LEASE_SECONDS,
     PROCESSES,
@@ -25,6 +24,7 @@ from duly_prove.demo import (
     run_demo,
     total,
 )
+from duly_prove.demo_tables import NO_FAULT, CountLine, environment_line, tabulate
 from duly_prove.schedule_demo import ScheduleDemoResult as ScheduleResult
 from duly_prove.schedule_demo import run_schedule_demo
 from duly_prove.scratch_storage import ScratchFolder, scratch_url
@@ -59,6 +59,8 @@ def command(
 ) -> None:
     """Watch duly at work while its workers are killed with -9 and frozen.
 
+    The package duly-prove adds this command: pip install ./prove in a checkout of duly.
+
     Uses SQLite in a temporary folder, or a schema of its own in the PostgreSQL database of --url or
     DULY_URL, and removes everything afterwards. An SQLite file named there is not used. Exit status
     1 if an order was lost or duplicated, or with --schedules if an instant was missed or ran twice.
@@ -72,7 +74,7 @@ def command(
         result: DemoResult | ScheduleResult
         if schedules:
             if not quiet:
-                demo_schedules.introduce(console)
+                schedule_demo_output.introduce(console)
             with _progress_display(console, "instants", quiet=quiet, freezes=False) as watch:
                 result = run_schedule_demo(url, folder.path, watch, seconds=seconds, seed=seed)
         else:
@@ -88,7 +90,7 @@ def command(
     if session.as_json:
         print_json(result.document())
     elif isinstance(result, ScheduleResult):
-        demo_schedules.show(console, result)
+        schedule_demo_output.show(console, result)
     else:
         _show(console, result)
     raise click.exceptions.Exit(0 if result.holds else 1)
