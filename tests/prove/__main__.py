@@ -1,6 +1,6 @@
 """`make prove`: the full scenarios, on SQLite and on every PostgreSQL available here.
 
-The arguments are those of `python -m duly.prove`. With --url or --sqlite, no server is started.
+The arguments are those of `duly prove`. With --url or --sqlite, no server is started.
 Without arguments, other engines and web servers are killed too. With --engines, only those run.
 """
 
@@ -17,7 +17,7 @@ from tests.servers.postgres import PostgresEndpoint, PostgresServer
 ROOT = Path(__file__).parents[2]
 ENGINE_KILLS = 100
 OLDEST_POSTGRES_VARIABLE = "DULY_TEST_OLDEST_POSTGRES"
-PROVE = [sys.executable, "-m", "duly.prove"]
+PROVE = [sys.executable, "-m", "duly", "prove"]
 AGAIN = ["--again", "python -m tests.prove"]
 
 

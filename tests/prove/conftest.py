@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from duly.prove.process_starter import ForkStarter, InterpreterStarter, ProcessStarter
+from duly_prove.process_starter import ForkStarter, InterpreterStarter, ProcessStarter
 
 
 @pytest.fixture(scope="session")

@@ -183,7 +183,7 @@ if MUTANT_VARIABLE in os.environ:
 
 def main() -> int | None:
     """Run the program that the environment names."""
-    program = importlib.import_module(f"duly.prove.{os.environ[ROLE_VARIABLE]}")
+    program = importlib.import_module(f"duly_prove.{os.environ[ROLE_VARIABLE]}")
     return program.main()
 
 

@@ -1,8 +1,8 @@
 """A claimer that counts only its own runs, and not other runs under the same limit."""
 
 from duly.core.concurrency_limits import task_of
-from duly.prove.claimer_process import main
 from duly.store.sqlite.claim import SqliteLimitedClaim
+from duly_prove.claimer_process import main
 
 
 def _selfish(self: SqliteLimitedClaim, lane: str) -> int:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from duly.prove.checker import check
-from duly.prove.history import (
+from duly_prove.checker import check
+from duly_prove.history import (
     AttemptAtEnd,
     BodySignal,
     DueInstant,
@@ -18,7 +18,7 @@ from duly.prove.history import (
     ScheduledRun,
     Transition,
 )
-from duly.prove.history_report import count_all, history_of_run
+from duly_prove.history_report import count_all, history_of_run
 
 ORDER, CHARGE, NOTIFY = "order", "charge", "notify"
 

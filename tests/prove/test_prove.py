@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from duly.prove.evidence import SCENARIOS, gather
-from duly.prove.process_starter import ProcessStarter
-from duly.prove.trial import Trial
+from duly_prove.evidence import SCENARIOS, gather
+from duly_prove.process_starter import ProcessStarter
+from duly_prove.trial import Trial
 
 SCALE = 1 / 20
 SCALES = {"boundaries": 1 / 100, "restarts": 1 / 40, "simulation": 1 / 100}

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from duly.prove.claimer_process import CAPACITY, LANE, QUEUE_LIMIT
-from duly.prove.process_starter import ProcessStarter
-from duly.prove.racer_process import RacerResult
-from duly.prove.scenarios.limits import exceeded, limits
-from duly.prove.scenarios.locks import Race, broken_races
-from duly.prove.trial import Trial
+from duly_prove.claimer_process import CAPACITY, LANE, QUEUE_LIMIT
+from duly_prove.process_starter import ProcessStarter
+from duly_prove.racer_process import RacerResult
+from duly_prove.scenarios.limits import exceeded, limits
+from duly_prove.scenarios.locks import Race, broken_races
+from duly_prove.trial import Trial
 
 
 def race(number: int, *fences: int, heard: bool = False) -> Race:

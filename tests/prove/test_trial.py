@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from duly.prove import workload
-from duly.prove.trial import Trial
 from duly.store.due_schedules import fire_due
+from duly_prove import workload
+from duly_prove.trial import Trial
 
 
 @pytest.mark.stores("sqlite-wal")

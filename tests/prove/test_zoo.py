@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from duly.prove import workload
-from duly.prove.checker import check
-from duly.prove.faults import choose_child, freeze, kill_child, thaw
-from duly.prove.firing_crash_workload import PLAN_VARIABLE
-from duly.prove.process_starter import ProcessStarter
-from duly.prove.process_tree import ProcessTree, TreeSettings, pause_for, wait_for
-from duly.prove.producer_process import start_producer
-from duly.prove.scenarios.fault_points import kill_workers
-from duly.prove.trial import DRAIN_SECONDS, Trial
+from duly_prove import workload
+from duly_prove.checker import check
+from duly_prove.faults import choose_child, freeze, kill_child, thaw
+from duly_prove.firing_crash_workload import PLAN_VARIABLE
+from duly_prove.process_starter import ProcessStarter
+from duly_prove.process_tree import ProcessTree, TreeSettings, pause_for, wait_for
+from duly_prove.producer_process import start_producer
+from duly_prove.scenarios.fault_points import kill_workers
+from duly_prove.trial import DRAIN_SECONDS, Trial
 from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def freeze_some(*, milliseconds: int, if_taken_over: int) -> Callable[[Trial], N
             lambda number, _: workload.notify.call(number, milliseconds, if_taken_over), backlog=60
         )
         for _ in range(3):
-            trial.start_tree(processes=1, async_limit=100, app="duly.prove.freeze_workload:app")
+            trial.start_tree(processes=1, async_limit=100, app="duly_prove.freeze_workload:app")
         trial.feeder.start()
         trial.wait_until_working()
         pause_for(1.0)
@@ -167,7 +167,7 @@ def fire_and_die(trial: Trial) -> None:
     plan.write_text("operate.before_commit\n")
     trial.start_tree(
         processes=1,
-        app="duly.prove.firing_crash_workload:app",
+        app="duly_prove.firing_crash_workload:app",
         environment={PLAN_VARIABLE: str(plan)},
     )
     wait_for(lambda: trial.journal.read_faults() != [], 20)

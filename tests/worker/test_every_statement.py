@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from duly.prove.crash_tasks import CRASH_TASKS, ORDER_TAG, app, check_task
-from duly.prove.fork_server import SIDES
-from duly.prove.statement_sweep import StatementKill, StatementSweep
+from duly_prove.crash_tasks import CRASH_TASKS, ORDER_TAG, app, check_task
+from duly_prove.fork_server import SIDES
+from duly_prove.statement_sweep import StatementKill, StatementSweep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

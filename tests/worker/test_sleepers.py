@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.prove.crash_tasks import app
-from duly.prove.scenarios.sleepers import SleepMeasurement, broken_sleep, first_of, let_sleep
+from duly_prove.crash_tasks import app
+from duly_prove.scenarios.sleepers import SleepMeasurement, broken_sleep, first_of, let_sleep
 
 RUNS = 300
 FIRST = first_of(RUNS)

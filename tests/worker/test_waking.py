@@ -17,8 +17,8 @@ import duly
 from duly import Duly, Run, faultpoints
 from duly.core.record import Claim
 from duly.core.states import PARENT_TAG
-from duly.prove.crash_tasks import is_suspended
 from duly.store.step_ops import WakeRuns
+from duly_prove.crash_tasks import is_suspended
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import claim, register, settle, success
 

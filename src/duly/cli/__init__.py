@@ -4,14 +4,15 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import Any
 
 import click
 
+from duly.cli.added_commands import added_commands
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
+from duly.core.escape import clean
 from duly.core.suggestions import nearest
 from duly.errors import DulyError
 from duly.version import VERSION
@@ -36,12 +37,17 @@ _COMMANDS = {
     "config": "Show every setting and where it came from.",
     "health": "Check that runs make progress, for probes.",
     "doctor": "Find problems and show how to fix them.",
-    "demo": "Watch duly at work.",
 }
 """Each is `command` in the module of its name.
 
 The help is repeated here so that showing it imports no command.
 """
+
+_OF_DULY_PROVE = ("demo", "prove")
+_INSTALL_PROVE = (
+    "{!r} is a command of the package duly-prove; "
+    "install it in a checkout of duly with: pip install ./prove"
+)
 
 _WITH_PASSWORD = re.compile(
     r"\b(postgres|postgresql|rediss?)://([^/@\s]*:[^/@\s]+@|\S*[?&]password=)"
@@ -52,26 +58,32 @@ class Commands(click.Group):
     """The root command. It imports commands late, and prints every duly error in one place."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        return [name for name in _COMMANDS if find_spec(_module_of(name)) is not None]
+        return list(_summaries())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        if cmd_name in _COMMANDS:
+            module = f"{__name__}.{cmd_name.replace('-', '_')}"
+        elif cmd_name in (added := added_commands().by_name):
+            module = added[cmd_name].module
+        else:
             return None
-        found: click.Command = import_module(_module_of(cmd_name)).command
+        found: click.Command = import_module(module).command
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        meant = None if args[0] in known else nearest(args[0], known)
-        if meant is not None:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        problem = None if args[0] in _COMMANDS else _problem_with(args[0])
+        if problem is not None:
+            ctx.fail(problem)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl(list(_summaries().items()))
+        for problem in added_commands().problems:
+            formatter.write_paragraph()
+            formatter.write_text(clean(problem))
 
     def make_context(
         self,
@@ -105,8 +117,21 @@ def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
         )
 
 
-def _module_of(name: str) -> str:
-    return f"{__name__}.{name.replace('-', '_')}"
+def _summaries() -> dict[str, str]:
+    """Return the summary of every command. A command of duly replaces an added one of its name."""
+    added = {name: command.summary for name, command in added_commands().by_name.items()}
+    return _COMMANDS | added | _COMMANDS
+
+
+def _problem_with(name: str) -> str | None:
+    """Return why a name is not a command and what to do, if that is known."""
+    added = added_commands()
+    if name in added.by_name:
+        return None
+    if name in _OF_DULY_PROVE:
+        return " ".join([_INSTALL_PROVE.format(name), *map(clean, added.problems)])
+    meant = nearest(name, _summaries())
+    return None if meant is None else f"No such command {name!r}. Did you mean {meant!r}?"
 
 
 def _report_errors(arguments: tuple[str, ...], act: Callable[[], Any]) -> Any:  # noqa: ANN401 - click's
