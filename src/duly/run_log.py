@@ -21,9 +21,9 @@ class RunLogger:
     The limit applies to the attempt, including lines that its threads log after its body has ended.
     """
 
-    def __init__(self, claim: Claim, keeper: LogSink) -> None:
+    def __init__(self, claim: Claim, sink: LogSink) -> None:
         self._claim = claim
-        self._sink = keeper
+        self._sink = sink
         self._numbers = count(1)
 
     def debug(self, message: str, *args: object) -> None:

@@ -1,7 +1,7 @@
 """A crash at any statement, before it or after it, leaves one set of rows and loses no wake-up.
 
 Here a transactional body and the sender of an event are struck at every statement; `make prove`
-does so with all threads of all errands, and tests/prove with some of them.
+does so with all threads of all crash tasks, and tests/prove with some of them.
 """
 
 import random
@@ -31,7 +31,7 @@ def test_a_crash_at_any_statement_of_a_body_leaves_one_set_of_rows(store_url: st
     for side in SIDES:
         said = [each.fate.statement or "" for each in struck if each.order.side == side]
         # Now and then the thread commits for other threads too, and a number or two falls on that.
-        assert any("duly_prove_errand" in statement for statement in said)
+        assert any("duly_prove_crash" in statement for statement in said)
         assert [each.order.number for each in struck if each.order.side == side] == [
             *range(1, len(said) + 1)
         ]
@@ -39,17 +39,17 @@ def test_a_crash_at_any_statement_of_a_body_leaves_one_set_of_rows(store_url: st
 
 def test_rows_children_and_steps_that_are_not_as_they_should_be_are_told(store_url: str):
     with StatementSweep(store_url), app.worker():
-        errand = CRASH_TASKS["pay"]
-        run = errand.task.enqueue()
+        crash_task = CRASH_TASKS["pay"]
+        run = crash_task.task.enqueue()
         run.result(timeout=20)
         (child,) = app.runs.list(tag=(ORDER_TAG, run.id))
         child.result(timeout=20)
 
-        assert check_task(errand, run) == []
+        assert check_task(crash_task, run) == []
         for wrong in (
-            errand._replace(rows=("first", "first", "receipt", "second")),
-            errand._replace(children=2),
-            errand._replace(steps=("pay",)),
+            crash_task._replace(rows=("first", "first", "receipt", "second")),
+            crash_task._replace(children=2),
+            crash_task._replace(steps=("pay",)),
         ):
             assert len(check_task(wrong, run)) == 1
 

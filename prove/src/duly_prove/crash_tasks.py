@@ -13,7 +13,7 @@ from duly.steps.functions import gather, sleep, step, wait_for
 from duly.store.statements import Statements, load
 from duly.task import Task
 
-QUEUE = "duly-prove-errands"
+QUEUE = "duly-prove-crashes"
 CHILDREN = "duly-prove-children"
 SLEEPERS = "duly-prove-sleepers"
 SLEEP_SECONDS = 0.02
@@ -92,7 +92,7 @@ def sleep_until(until: int) -> None:
 @app.task(queue=QUEUE, transaction=True)
 def create_table() -> None:
     """Create the table of the rows."""
-    current().connection.execute(statements()["errand_table"])
+    current().connection.execute(statements()["crash_table"])
 
 
 CRASH_TASKS = {
@@ -108,13 +108,13 @@ CRASH_TASKS = {
 
 def event_of(run_id: str) -> str:
     """Return the name of the event that a run waits for."""
-    return f"errand:{run_id}"
+    return f"crash:{run_id}"
 
 
 def note(name: str, run_id: str | None = None) -> None:
     """Write one row in the run's own transaction."""
     row = {"run_id": run_id or current().run_id, "name": name}
-    current().connection.execute(statements()["errand_note"], row)
+    current().connection.execute(statements()["crash_note"], row)
 
 
 def statements() -> Statements:
@@ -124,12 +124,12 @@ def statements() -> Statements:
 
 def read_rows(run_id: str) -> list[str]:
     """Return the names of a run's rows."""
-    return [str(name) for (name,) in _read("errand_rows", run_id=run_id)]
+    return [str(name) for (name,) in _read("crash_rows", run_id=run_id)]
 
 
 def is_sent(event: str) -> bool:
     """Return whether an event is recorded."""
-    return _read("errand_event", name=event) == [(1,)]
+    return _read("crash_event", name=event) == [(1,)]
 
 
 def count_sleepers() -> dict[tuple[str, int], int]:
@@ -144,15 +144,15 @@ def is_suspended(run: Run[Any]) -> bool:
     return waits and run.refresh().state == "queued"
 
 
-def check_task(errand: CrashTask, run: Run[Any]) -> list[str]:
+def check_task(crash_task: CrashTask, run: Run[Any]) -> list[str]:
     """Return the differences from the expected result of a run that has ended."""
     children = app.runs.list(tag=(ORDER_TAG, run.id))
     steps = tuple(sorted(found.name.partition(":")[0] for found in run.steps() if found.done))
     expected: dict[str, tuple[object, object]] = {
         "state": (run.refresh().state, "succeeded"),
-        "rows": (tuple(sorted(read_rows(run.id))), errand.rows),
-        "steps": (steps, errand.steps),
-        "children": ([found.state for found in children], ["succeeded"] * errand.children),
+        "rows": (tuple(sorted(read_rows(run.id))), crash_task.rows),
+        "steps": (steps, crash_task.steps),
+        "children": ([found.state for found in children], ["succeeded"] * crash_task.children),
     }
     return [
         f"run {run.id} ({run.record.task}): {what} {found}, not {wanted}"

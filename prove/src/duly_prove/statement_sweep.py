@@ -60,17 +60,17 @@ class StatementSweep:
 
     def work(self, name: str) -> Iterator[StatementKill]:
         """Kill workers that run a crash task. Another worker starts when they are dead."""
-        errand = crash_tasks.CRASH_TASKS[name]
+        crash_task = crash_tasks.CRASH_TASKS[name]
 
         def finish(run: Run[Any]) -> list[str]:
             recover_killed_workers()
-            if errand.awaits_event:
+            if crash_task.awaits_event:
                 app.send_event(event_of(run.id), 1)
             # The next recheck replaces a wake-up that died with its worker.
             with app.worker(concurrency=2, recheck=RECHECK_SECONDS):
                 return _ended(run)
 
-        yield from self._sweep("work", name, errand.task.enqueue, finish)
+        yield from self._sweep("work", name, crash_task.task.enqueue, finish)
 
     def send(self) -> Iterator[StatementKill]:
         """Kill the sender of an event that a run waits for, while a worker is alive."""

@@ -67,7 +67,7 @@ class GuardClaim:
         *,
         results: ResultCodec,
         hold: "KeyLease | None" = None,
-        clerk: HelperThreads | None = None,
+        threads: HelperThreads | None = None,
     ) -> None:
         """Build a claim. The caller that must run the body gets its `hold` and helper threads."""
         self.key = key
@@ -82,7 +82,7 @@ class GuardClaim:
         self._found = found
         self._results = results
         self._lease = hold
-        self._threads = clerk
+        self._threads = threads
         self._is_ending = False
         """True if a coroutine has begun to report how the body ended."""
 
@@ -157,19 +157,19 @@ class GuardClaim:
 
     async def _arecord_end(self, how: Callable[[], None]) -> None:
         """Report it without blocking the event loop, even if the caller is interrupted."""
-        errand = HelperJob(how)
+        job = HelperJob(how)
         # A caller that is cancelled during the report must not treat the body as failed. No
         # exception can occur between this line and the block.
         self._is_ending = True
         try:
-            await run_in_thread(errand.run)
+            await run_in_thread(job.run)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            if self._threads is not None and not errand.has_ended:
-                self._threads.ensure_done(errand)
+            if self._threads is not None and not job.has_ended:
+                self._threads.ensure_done(job)
             raise
-        errand.result()
+        job.result()
 
     def _begin_end(self) -> "KeyLease":
         """Return the lease, whose end can be reported only once."""
@@ -310,10 +310,10 @@ class ClaimFinalizer(ref[GuardClaim]):
     _ledger: Ledger
 
     def __new__(
-        cls, claim: GuardClaim, hold: KeyLease, clerk: HelperThreads, ledger: Ledger
+        cls, claim: GuardClaim, hold: KeyLease, threads: HelperThreads, ledger: Ledger
     ) -> Self:
         """Tie a lease to the claim object of its caller, and to the ledger of its key."""
-        tie = super().__new__(cls, claim, clerk.inbox.put)
+        tie = super().__new__(cls, claim, threads.inbox.put)
         tie._hold = hold
         tie._ledger = ledger
         return tie

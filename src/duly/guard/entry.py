@@ -26,7 +26,7 @@ class KeyEntry:
         key: str,
         attempt: Callable[[str], GuardClaim | Guarded],
         wait: float,
-        clerk: HelperThreads,
+        threads: HelperThreads,
     ) -> None:
         """Set up the entry.
 
@@ -35,7 +35,7 @@ class KeyEntry:
         self._key = key
         self._attempt = attempt
         self._wait = wait
-        self._threads = clerk
+        self._threads = threads
         self._turn = threading.Lock()
         self._claims: list[GuardClaim] = []
         """The claim of the caller that is inside. At most one."""
@@ -45,14 +45,14 @@ class KeyEntry:
         """Why it could not be entered. An exception raised inside the block may look the same."""
 
     def __enter__(self) -> GuardClaim:
-        errand: HelperJob | None = None
+        job: HelperJob | None = None
         try:
             with self._entering():
                 owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
                 while True:
-                    errand = HelperJob(partial(self._attempt, owner))
-                    self._threads.submit(errand)
-                    found = errand.result()
+                    job = HelperJob(partial(self._attempt, owner))
+                    self._threads.submit(job)
+                    found = job.result()
                     if isinstance(found, GuardClaim):
                         break
                     pause = self._pause(pause, until, found)
@@ -63,8 +63,8 @@ class KeyEntry:
             self.refusal = error
             # An exception from outside may arrive before the job was submitted, or after it is
             # done.
-            if errand is not None and not isinstance(errand.answer, Guarded):
-                self._threads.run(partial(_undo_entry, errand))
+            if job is not None and not isinstance(job.answer, Guarded):
+                self._threads.run(partial(_undo_entry, job))
             raise
         return found
 
@@ -73,14 +73,14 @@ class KeyEntry:
             _record_end(claim, error)
 
     async def __aenter__(self) -> GuardClaim:
-        errand: HelperJob | None = None
+        job: HelperJob | None = None
         try:
             with self._entering():
                 owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
                 while True:
-                    errand = HelperJob(partial(self._attempt, owner))
-                    await run_in_thread(errand.run)
-                    found = errand.result()
+                    job = HelperJob(partial(self._attempt, owner))
+                    await run_in_thread(job.run)
+                    found = job.result()
                     if isinstance(found, GuardClaim):
                         break
                     pause = self._pause(pause, until, found)
@@ -89,8 +89,8 @@ class KeyEntry:
             self.claim = found
         except BaseException as error:
             self.refusal = error
-            if errand is not None and not isinstance(errand.answer, Guarded):
-                take_back = partial(_undo_entry, errand)
+            if job is not None and not isinstance(job.answer, Guarded):
+                take_back = partial(_undo_entry, job)
                 if isinstance(error, asyncio.CancelledError):
                     self._threads.submit(
                         HelperJob(take_back)
@@ -160,13 +160,13 @@ def _record_end(claim: GuardClaim, error: BaseException | None) -> None:
         claim.fail()
 
 
-def _undo_entry(errand: HelperJob) -> None:
+def _undo_entry(job: HelperJob) -> None:
     """Release a key that was taken for a caller that is gone, or prevent that it is taken."""
-    if errand.try_begin():
+    if job.try_begin():
         return
-    errand.wait()
+    job.wait()
     with suppress(StoreError, ClaimLost):
-        _release_key(errand.answer)
+        _release_key(job.answer)
 
 
 def _release_key(tried: GuardClaim | Guarded | None) -> None:

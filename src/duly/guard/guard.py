@@ -163,10 +163,10 @@ class Guard:
 
     def close(self) -> None:
         """Finish pending jobs and close the ledger. The next use opens it again."""
-        clerk, self._threads = self._threads, HelperThreads()
+        threads, self._threads = self._threads, HelperThreads()
         # A job that is still running would open the ledger again, and nothing would close it.
-        clerk.close()
-        clerk.wait_until_idle()
+        threads.close()
+        threads.wait_until_idle()
         self._open.close()
 
     @property
@@ -211,10 +211,10 @@ class Guard:
                 patience=self.lease,
                 ended=opened.renewer.drop,
             )
-            clerk = self._threads
-            clerk.ensure_thread()
-            claim = GuardClaim(key, found, results=results, hold=hold, clerk=clerk)
-            hold.finalizer = ClaimFinalizer(claim, hold, clerk, opened.ledger)
+            threads = self._threads
+            threads.ensure_thread()
+            claim = GuardClaim(key, found, results=results, hold=hold, threads=threads)
+            hold.finalizer = ClaimFinalizer(claim, hold, threads, opened.ledger)
             opened.renewer.add(hold)
             return claim
         if found.state == "done" and not found.conflict:

@@ -105,31 +105,31 @@ class HelperThreads:
 
     def run(self, act: Callable[[], T]) -> T:
         """Call a function and return its result. It completes even if its caller is interrupted."""
-        errand = HelperJob(act)
+        job = HelperJob(act)
         try:
-            self.submit(errand)
-            result: T = errand.result()
+            self.submit(job)
+            result: T = job.result()
         except BaseException:
-            if not errand.has_ended:
+            if not job.has_ended:
                 # The caller was interrupted, perhaps before it submitted the job. A job runs only
                 # once.
-                self.ensure_done(errand)
+                self.ensure_done(job)
             raise
         return result
 
-    def ensure_done(self, errand: HelperJob) -> None:
+    def ensure_done(self, job: HelperJob) -> None:
         """Run the job of a caller that was interrupted, and wait for its end for a while."""
-        self.submit(errand)
-        errand.wait_briefly(_LINGER_SECONDS)
+        self.submit(job)
+        job.wait_briefly(_LINGER_SECONDS)
 
-    def submit(self, errand: HelperRunnable) -> None:
+    def submit(self, job: HelperRunnable) -> None:
         """Run a job on a helper thread, or in this thread if none can start."""
         if not self.ensure_thread():
-            errand.run()
+            job.run()
             return
-        self.inbox.put(errand)
+        self.inbox.put(job)
         if self._is_closed:
-            errand.run()  # The threads may have ended meanwhile. The job runs only once.
+            job.run()  # The threads may have ended meanwhile. The job runs only once.
 
     def ensure_thread(self) -> bool:
         """Make sure that a thread reads the inbox. Return False if that is impossible."""
@@ -162,17 +162,17 @@ class HelperThreads:
             self._threads += 1
             self._idle += 1
         while True:
-            errand = self.inbox.get()
+            job = self.inbox.get()
             with self._mutex:
                 self._idle -= 1
                 is_last = self._idle == 0
-            if errand is None:
+            if job is None:
                 break
             if is_last:
                 self._start()
-            errand.run()
+            job.run()
             # If it were kept until the next job, it would keep an unused claim alive.
-            errand = None
+            job = None
             with self._mutex:
                 if self._idle >= _IDLE:
                     self._threads -= 1
@@ -187,8 +187,8 @@ _instances: "WeakSet[HelperThreads]" = WeakSet()
 
 
 def _reset_after_fork() -> None:
-    for clerk in tuple(_instances):
-        clerk.reset_after_fork()
+    for threads in tuple(_instances):
+        threads.reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

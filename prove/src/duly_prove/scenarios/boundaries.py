@@ -36,7 +36,7 @@ def boundaries(trial: Trial, scale: float) -> None:
         "boundaries_struck": sum(struck.fate.was_killed for struck in found),
         "passed_without_a_strike": dict(passed),
         "rows_per_run": {
-            name: len(errand.rows) for name, errand in crash_tasks.CRASH_TASKS.items()
+            name: len(crash_task.rows) for name, crash_task in crash_tasks.CRASH_TASKS.items()
         },
         "runs_with_other_rows": sum(bool(struck.violations) for struck in found),
         "longest_seconds_until_the_run_had_ended": round(max(s.seconds for s in found), 2),

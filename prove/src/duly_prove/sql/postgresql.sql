@@ -216,20 +216,20 @@ SELECT 'an index misses runs'
  CROSS JOIN (SELECT count(DISTINCT id) AS rows FROM duly_every_run) AS known
  WHERE every.rows <> known.rows
 
--- :name errand_table
+-- :name crash_table
 -- No unique constraint here either.
-CREATE TABLE duly_prove_errand (
+CREATE TABLE duly_prove_crash (
     run_id text NOT NULL,
     name text NOT NULL
 )
 
--- :name errand_note
-INSERT INTO duly_prove_errand (run_id, name) VALUES (%(run_id)s, %(name)s)
+-- :name crash_note
+INSERT INTO duly_prove_crash (run_id, name) VALUES (%(run_id)s, %(name)s)
 
--- :name errand_rows
-SELECT name FROM duly_prove_errand WHERE run_id = %(run_id)s
+-- :name crash_rows
+SELECT name FROM duly_prove_crash WHERE run_id = %(run_id)s
 
--- :name errand_event
+-- :name crash_event
 SELECT count(*) FROM duly_events WHERE name = %(name)s
 
 -- :name sleepers

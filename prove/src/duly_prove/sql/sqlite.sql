@@ -172,20 +172,20 @@ SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'
 UNION ALL
 SELECT 'foreign key: ' || "table" FROM pragma_foreign_key_check
 
--- :name errand_table
+-- :name crash_table
 -- No unique constraint here either.
-CREATE TABLE duly_prove_errand (
+CREATE TABLE duly_prove_crash (
     run_id TEXT NOT NULL,
     name TEXT NOT NULL
 )
 
--- :name errand_note
-INSERT INTO duly_prove_errand (run_id, name) VALUES (:run_id, :name)
+-- :name crash_note
+INSERT INTO duly_prove_crash (run_id, name) VALUES (:run_id, :name)
 
--- :name errand_rows
-SELECT name FROM duly_prove_errand WHERE run_id = :run_id
+-- :name crash_rows
+SELECT name FROM duly_prove_crash WHERE run_id = :run_id
 
--- :name errand_event
+-- :name crash_event
 SELECT count(*) FROM duly_events WHERE name = :name
 
 -- :name sleepers
