@@ -17,9 +17,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from duly import Duly, Task
 from duly.actor import resolve_actor
 from duly.api.prune import prune
-from duly.app import Duly
 from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, new_id
 from duly.compat.async_cutover import move_once_tasks
@@ -35,7 +35,6 @@ from duly.store.admin_ops import RecordAuditEntry
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
 from duly.store.protocol import RunFilter, ScheduleFilter
-from duly.task import Task
 from duly.task_options import define
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from duly.app import Duly
+from duly import Duly
 from duly.async_threads import run_in_thread
 from duly.errors import BadOption, LifespanNotStarted
 from duly.settings import worker_settings

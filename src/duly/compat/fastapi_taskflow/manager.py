@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
 
-from duly.app import Duly
+from duly import Duly, Task
 from duly.compat.fastapi_taskflow.admission import ACCEPTER_TAG, AcceptingProcess
 from duly.compat.fastapi_taskflow.backends import SnapshotBackend, address
 from duly.compat.fastapi_taskflow.cutover import move_rows
@@ -38,7 +38,6 @@ from duly.errors import BadOption
 from duly.integrations.starlette import Lifespan, ServedApp, is_in_a_request, serve, with_served_app
 from duly.limits import DELAY_SECONDS
 from duly.settings import WorkerSettings
-from duly.task import Task
 
 if TYPE_CHECKING:
     from duly.worker.embedded_worker import EmbeddedWorker

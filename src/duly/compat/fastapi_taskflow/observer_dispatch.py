@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from duly.app import Duly
+from duly import Duly
 from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.context import (
     TaskContext,

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import celery
 from celery import signals
 
-from duly.app import Duly
+from duly import Duly
 from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import OUTAGES, BadOption
 from duly.integrations.carrier_worker import CarrierWorker

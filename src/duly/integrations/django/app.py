@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
+from duly import Duly
 from duly.api.schedules import Schedules
-from duly.app import Duly
 from duly.app_protocol import AppProtocol
 from duly.errors import BadOption
 from duly.events import EngineFailed

@@ -14,7 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, connections
 from django.utils import timezone
 
-from duly.app import Duly
+from duly import Duly, Run
+from duly import Task as EngineTask
 from duly.core.codec import Codec
 from duly.core.states import State
 from duly.core.verdict import Finish
@@ -45,8 +46,6 @@ from duly.integrations.django.tasks_api import (
     task_started,
 )
 from duly.observe.logs import log_event
-from duly.run import Run
-from duly.task import Task as EngineTask
 from duly.task_options import define
 
 _OPTIONS = frozenset({"database", "url"})

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
-from duly.app import Duly
+from duly import Duly
 from duly.carrier import CarrierMessage, CarrierSendFailed, ResendPolicy
 from duly.core.record import RunRecord
 from duly.core.states import State

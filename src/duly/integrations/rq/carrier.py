@@ -5,7 +5,7 @@ from weakref import WeakValueDictionary
 
 import rq
 
-from duly.app import Duly
+from duly import Duly
 from duly.carrier import CarrierMessage, check_resend_policy
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.carrier_worker import CarrierWorker
