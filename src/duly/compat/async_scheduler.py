@@ -38,7 +38,7 @@ from duly.store.protocol import RunFilter, ScheduleFilter
 from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 _DAY = 86_400
 _TAG = "schedule"

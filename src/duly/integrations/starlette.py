@@ -13,10 +13,10 @@ from starlette.requests import HTTPConnection
 from duly import Duly
 from duly.async_threads import run_in_thread
 from duly.errors import BadOption, LifespanNotStarted
-from duly.settings import worker_settings
+from duly.extend import check_worker_settings
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """The type of `FastAPI(lifespan=…)` and `Starlette(lifespan=…)`."""
@@ -53,7 +53,7 @@ def duly_lifespan(
             f"{', '.join(sorted(settings))} are settings of a worker, but worker=False starts none"
         )
     # Reject invalid settings now instead of at startup.
-    worker_settings(app.settings.worker(), **settings)
+    check_worker_settings(app, **settings)
 
     app.before_calls.append(_refuse_requests)
 

@@ -16,7 +16,7 @@ from duly.store.ops import Enqueue, ResetKey
 from duly.task import BoundTask, Call, accept
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 _LOOK_SECONDS = 0.01
 

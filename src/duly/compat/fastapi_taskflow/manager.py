@@ -35,12 +35,12 @@ from duly.compat.fastapi_taskflow.store_threads import StoreThreads
 from duly.compat.fastapi_taskflow.tasks import ManagedBackgroundTasks
 from duly.core.amounts import check_count, check_seconds
 from duly.errors import BadOption
+from duly.extend import check_worker_settings
 from duly.integrations.starlette import Lifespan, ServedApp, is_in_a_request, serve, with_served_app
 from duly.limits import DELAY_SECONDS
-from duly.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,7 +106,7 @@ class TaskManager:
             max_concurrent_tasks, max_sync_threads, max_process_workers, process_shutdown_timeout
         )
         self.keep_history(retention_days)
-        WorkerSettings(**self._worker)  # Rejects invalid settings now instead of at startup.
+        check_worker_settings(self.duly, **self._worker)  # Now instead of at startup.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
         logger, threads = self.logger, self.threads

@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from duly import Duly
+from duly.app import Duly
 from duly.errors import BadOption, StoreError
 from duly.events import UnknownTaskDelivered
 from duly.store.per_process import PerProcess

@@ -1,0 +1,98 @@
+"""A program with plugins of its own: one runs duly's worker, another sends metrics to statsd.
+
+`python -m examples.plugin_host` enqueues three runs, works on them, and prints what it would send.
+Its database is the one that DULY_URL names.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from duly import Duly
+from duly.extend import (
+    EmbeddedWorker,
+    EndedAttempt,
+    check_worker_settings,
+    on_attempt_end,
+    report_error,
+)
+
+
+class Plugin(Protocol):
+    """What the host calls, in the order of its plugins. It stops them in the opposite order."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class WorkerPlugin:
+    def __init__(self, app: Duly, *, concurrency: int, queues: str) -> None:
+        # A wrong setting is refused here, where it is written, and not when the host starts.
+        check_worker_settings(app, concurrency=concurrency, queues=queues)
+        self._app = app
+        self._concurrency = concurrency
+        self._queues = queues
+        self.worker: EmbeddedWorker | None = None
+
+    def start(self) -> None:
+        worker = self._app.worker(concurrency=self._concurrency, queues=self._queues)
+        self.worker = worker.start()
+
+    def stop(self) -> None:
+        if self.worker is not None:
+            self.worker.stop(grace=10)
+
+
+class StatsdPlugin:
+    """Sends a counter and a timer for each attempt, from a thread of its own."""
+
+    def __init__(self, app: Duly, send: Callable[[str], None]) -> None:
+        self._app = app
+        self._send = send
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._send_all, name="statsd")
+        on_attempt_end(app, self._take)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._lines.put(None)
+        self._thread.join()
+
+    def _take(self, ended: EndedAttempt) -> None:
+        # The worker waits for this method, so it only takes note.
+        name = ended.task.rpartition(":")[2]
+        self._lines.put(f"tasks.{name}.{ended.outcome}:1|c")
+        self._lines.put(f"tasks.{name}.duration:{ended.duration.total_seconds() * 1000:.0f}|ms")
+
+    def _send_all(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._send(line)
+            except OSError as error:
+                report_error(self._app, "the statsd plugin", error)
+
+
+app = Duly()
+
+
+@app.task(retries=1)
+def resize(picture: str) -> str:
+    if picture == "broken.png":
+        raise ValueError("this is not a picture")
+    return f"{picture} is small now"
+
+
+if __name__ == "__main__":
+    worker = WorkerPlugin(app, concurrency=2, queues="default")
+    plugins: list[Plugin] = [StatsdPlugin(app, print), worker]
+    for plugin in plugins:
+        plugin.start()
+    runs = [resize.enqueue(f"{name}.png") for name in ("cat", "dog", "tree")]
+    for run in runs:
+        run.result(timeout=30)
+    for plugin in reversed(plugins):
+        plugin.stop()
+    app.close()
