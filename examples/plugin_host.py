@@ -1,9 +1,10 @@
-"""A program with plugins of its own: one runs duly's worker, another sends metrics to statsd.
+"""An asyncio program with plugins: one runs duly's worker, another sends metrics to statsd.
 
 `python -m examples.plugin_host` enqueues three runs, works on them, and prints what it would send.
 Its database is the one that DULY_URL names.
 """
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable
@@ -16,14 +17,15 @@ from duly.extend import (
     check_worker_settings,
     on_attempt_end,
     report_error,
+    run_in_thread,
 )
 
 
 class Plugin(Protocol):
     """What the host calls, in the order of its plugins. It stops them in the opposite order."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 class WorkerPlugin:
@@ -33,15 +35,18 @@ class WorkerPlugin:
         self._app = app
         self._concurrency = concurrency
         self._queues = queues
-        self.worker: EmbeddedWorker | None = None
+        self._worker: EmbeddedWorker | None = None
 
-    def start(self) -> None:
-        worker = self._app.worker(concurrency=self._concurrency, queues=self._queues)
-        self.worker = worker.start()
+    async def start(self) -> None:
+        # If the host is stopped meanwhile, no worker is left behind.
+        self._worker = await run_in_thread(self._begin, undo=lambda worker: worker.stop(grace=0))
 
-    def stop(self) -> None:
-        if self.worker is not None:
-            self.worker.stop(grace=10)
+    def _begin(self) -> EmbeddedWorker:
+        return self._app.worker(concurrency=self._concurrency, queues=self._queues).start()
+
+    async def stop(self) -> None:
+        if self._worker is not None:
+            await run_in_thread(self._worker.stop)
 
 
 class StatsdPlugin:
@@ -54,12 +59,12 @@ class StatsdPlugin:
         self._thread = threading.Thread(target=self._send_all, name="statsd")
         on_attempt_end(app, self._take)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._lines.put(None)
-        self._thread.join()
+        await run_in_thread(self._thread.join)
 
     def _take(self, ended: EndedAttempt) -> None:
         # The worker waits for this method, so it only takes note.
@@ -80,19 +85,23 @@ app = Duly()
 
 @app.task(retries=1)
 def resize(picture: str) -> str:
-    if picture == "broken.png":
-        raise ValueError("this is not a picture")
     return f"{picture} is small now"
 
 
-if __name__ == "__main__":
-    worker = WorkerPlugin(app, concurrency=2, queues="default")
-    plugins: list[Plugin] = [StatsdPlugin(app, print), worker]
+async def main() -> None:
+    plugins: list[Plugin] = [
+        StatsdPlugin(app, print),
+        WorkerPlugin(app, concurrency=2, queues="default"),
+    ]
     for plugin in plugins:
-        plugin.start()
-    runs = [resize.enqueue(f"{name}.png") for name in ("cat", "dog", "tree")]
+        await plugin.start()
+    runs = [await resize.aenqueue(f"{name}.png") for name in ("cat", "dog", "tree")]
     for run in runs:
-        run.result(timeout=30)
+        print(await run.aresult(timeout=30))
     for plugin in reversed(plugins):
-        plugin.stop()
-    app.close()
+        await plugin.stop()
+    await run_in_thread(app.close)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,5 +1,6 @@
 """`duly.extend`: what code of other systems is told, and what it can check and report."""
 
+import asyncio
 import logging
 import threading
 from datetime import timedelta
@@ -17,6 +18,7 @@ from duly.extend import (
     check_worker_settings,
     on_attempt_end,
     report_error,
+    run_in_thread,
 )
 
 
@@ -102,3 +104,39 @@ def test_wrong_settings_of_a_worker_are_refused_before_the_database_is_opened(un
 def test_an_impossible_resend_policy_is_refused(wrong):
     with pytest.raises(BadOption, match=next(iter(wrong))):
         ResendPolicy(**wrong)
+
+
+def test_a_function_in_a_thread_returns_its_result_or_raises_its_error():
+    async def check() -> None:
+        assert await run_in_thread(lambda: threading.current_thread().name) != "MainThread"
+        with pytest.raises(ZeroDivisionError):
+            await run_in_thread(lambda: 1 / 0)
+
+    asyncio.run(check())
+
+
+def test_a_function_in_a_thread_is_undone_after_its_coroutine_was_cancelled():
+    has_begun, may_end, undone = threading.Event(), threading.Event(), threading.Event()
+    results = []
+
+    def act() -> str:
+        has_begun.set()
+        assert may_end.wait(30)
+        return "started"
+
+    def undo(result: str) -> None:
+        results.append(result)
+        undone.set()
+
+    async def check() -> None:
+        waiting = asyncio.create_task(run_in_thread(act, undo=undo))
+        assert await asyncio.to_thread(has_begun.wait, 30)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(check())
+    may_end.set()
+
+    assert undone.wait(30)
+    assert results == ["started"]

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from duly import Duly, Task
 from duly.actor import resolve_actor
 from duly.api.prune import prune
-from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, new_id
 from duly.compat.async_cutover import move_once_tasks
 from duly.core.instants import moment
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
 from duly.errors import BadOption, LockBusy, ScheduleExists
+from duly.extend import run_in_thread
 from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, acquire_ownership
 from duly.observe.logs import log_duplicate

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from duly.async_threads import run_in_thread
     from duly.carrier import Carrier, CarrierMessage, CarrierSendFailed, ResendPolicy
     from duly.extend.carrier_worker import CarrierWorker
     from duly.extend.observation import EndedAttempt, on_attempt_end, report_error
@@ -24,6 +25,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     # Run a worker in a process of another program.
     "EmbeddedWorker",
     "check_worker_settings",
+    "run_in_thread",
     # Learn what happens, and report errors.
     "EndedAttempt",
     "on_attempt_end",
@@ -39,6 +41,7 @@ _MODULES = {
     "CarrierWorker": "duly.extend.carrier_worker",
     "EmbeddedWorker": "duly.worker.embedded_worker",
     "check_worker_settings": "duly.extend.worker_settings",
+    "run_in_thread": "duly.async_threads",
     **dict.fromkeys(("EndedAttempt", "on_attempt_end", "report_error"), "duly.extend.observation"),
 }
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import HTTPConnection
 
 from duly import Duly
-from duly.async_threads import run_in_thread
 from duly.errors import BadOption, LifespanNotStarted
-from duly.extend import check_worker_settings
+from duly.extend import check_worker_settings, run_in_thread
 
 if TYPE_CHECKING:
     from duly.extend import EmbeddedWorker
