@@ -16,7 +16,10 @@ from duly.core.states import State
 from tests.docs.pages import DOCS, ROOT, blocks
 
 PAGE = DOCS / "how-to" / "extending.md"
-EXAMPLES = {name: ROOT / "examples" / f"{name}.py" for name in ("folder_queue", "plugin_host")}
+EXAMPLES = {
+    name: ROOT / "examples" / f"{name}.py"
+    for name in ("folder_queue", "own_migrations", "plugin_host")
+}
 MOST_NAMES = 15
 
 
@@ -91,6 +94,7 @@ def test_each_name_is_used_by_the_page_and_by_an_example(name):
             "folder_queue",
             {"order 1 is on its way", "order 2 is on its way", "order 3 is on its way"},
         ),
+        ("own_migrations", {"0 runs"}),
         ("plugin_host", {"tree.png is small now", "tasks.resize.returned:1|c"}),
     ],
 )
