@@ -22,7 +22,7 @@ from duly.extend import (
 
 
 class Plugin(Protocol):
-    """What the host calls, in the order of its plugins. It stops them in the opposite order."""
+    """A part of the host, which starts its parts in order and stops them in the opposite order."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -38,7 +38,7 @@ class WorkerPlugin:
         self._worker: EmbeddedWorker | None = None
 
     async def start(self) -> None:
-        # If the host is stopped meanwhile, no worker is left behind.
+        # If the host is stopped meanwhile, the worker that has just started is stopped too.
         self._worker = await run_in_thread(self._begin, undo=lambda worker: worker.stop(grace=0))
 
     def _begin(self) -> EmbeddedWorker:

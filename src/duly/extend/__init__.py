@@ -1,6 +1,6 @@
-"""What code may import, besides `duly` and `duly.errors`, to connect another system to duly.
+"""The names that code of other systems may import, besides `duly` and `duly.errors`.
 
-Each name has a section and an example in `docs/how-to/extending.md`. The modules behind these names
+Each name has a section and an example in `docs/how-to/extending.md`. The modules that define them
 are internal.
 """
 

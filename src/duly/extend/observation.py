@@ -60,7 +60,7 @@ def on_attempt_end(app: Duly, subscriber: Callable[[EndedAttempt], object]) -> N
 def report_error(app: Duly, what: str, error: BaseException) -> None:
     """Report an unexpected error in an extension, as duly reports its own: as an error in the log.
 
-    `what` names the part that failed, and continues.
+    `what` names the part that failed. It should continue.
     """
     app.bus.emit(EngineFailed(what, repr(error)))
 
