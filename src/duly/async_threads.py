@@ -15,8 +15,9 @@ T = TypeVar("T")
 async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
     """Call `act` in a thread of its own, which continues even if this coroutine is cancelled.
 
-    If the coroutine is cancelled or interrupted meanwhile, the thread calls `undo`. The event
-    loop's own threads are not used, because they may all be busy or end with the loop.
+    If the coroutine is cancelled or interrupted meanwhile, the thread calls `undo` with what `act`
+    returned. The event loop's own threads are not used, because they may all be busy or end with
+    the loop.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()

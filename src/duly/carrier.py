@@ -1,6 +1,7 @@
 """The interface of a carrier, which delivers runs to another engine's workers."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from duly.errors import BadOption
@@ -21,13 +22,26 @@ class CarrierMessage(NamedTuple):
     priority: int
 
 
-class ResendPolicy(NamedTuple):
-    """How often a run is handed over if no worker claims it."""
+@dataclass(frozen=True, slots=True)
+class ResendPolicy:
+    """How often a run is sent if no worker claims it."""
 
     stale_seconds: float = RELAY_STALE_SECONDS
     """Seconds until it is sent again for the first time. Each later delay is twice as long."""
     most: int | None = None
-    """The maximum number, at least 2. After it, the run is a dead letter. None means no bound."""
+    """How often it is sent at most, at least 2. Then it is a dead letter. None means no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise BadOption for values that cannot work."""
+        if not 1 <= self.stale_seconds <= DELAY_SECONDS:
+            raise BadOption(
+                f"stale_seconds must be from 1 to {DELAY_SECONDS}, not {self.stale_seconds!r}"
+            )
+        if self.most is not None and (type(self.most) is not int or self.most < 2):  # noqa: PLR2004 - named in the message
+            raise BadOption(
+                "most must be a whole number of at least 2, since the first message may be lost, "
+                f"or None for no limit, not {self.most!r}"
+            )
 
 
 class CarrierSendFailed(Exception):
@@ -40,23 +54,13 @@ class CarrierSendFailed(Exception):
         self.run_ids = tuple(failed)
 
 
-def check_resend_policy(stale: float, most: int | None) -> ResendPolicy:
-    """Return the resend policy, or raise BadOption."""
-    if not 1 <= stale <= DELAY_SECONDS:
-        raise BadOption(f"stale must be from 1 second to {DELAY_SECONDS}, not {stale!r}")
-    if most is not None and (type(most) is not int or most < 2):  # noqa: PLR2004 - named in the message
-        raise BadOption(
-            "most must be a whole number of at least 2, since the first message may be lost, or "
-            f"None for no limit, not {most!r}"
-        )
-    return ResendPolicy(stale, most)
-
-
 class Carrier(Protocol):
-    """An engine whose workers run tasks of duly."""
+    """An engine whose workers run tasks of duly: `@app.task(carrier=…)`."""
 
     @property
-    def pace(self) -> ResendPolicy: ...
+    def pace(self) -> ResendPolicy:
+        """How often a run is sent that no worker claims. It is read again for every batch."""
+        ...
 
     def attach(self, app: Any) -> None:  # noqa: ANN401 - the application, which is a layer above
         """Attach the application whose tasks name this carrier. Do nothing if called again."""

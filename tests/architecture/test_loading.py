@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import duly
-from duly import version
+from duly import extend, version
 
 _PROGRAM = """
 import sys
@@ -30,6 +30,7 @@ def loaded_by(modules: str, looked_for: tuple[str, ...]) -> list[str]:
     ("modules", "left_out"),
     [
         ("duly", RUNS_TASKS),
+        ("duly.extend", RUNS_TASKS),
         ("duly.cli.worker, duly.worker.supervisor", RUNS_TASKS + DRAWS),
         ("duly.worker.worker_program, duly.worker.app_probe_program", (*RUNS_TASKS, "json")),
     ],
@@ -38,17 +39,23 @@ def test_a_process_does_not_import_modules_that_only_other_processes_need(module
     assert loaded_by(modules, left_out) == []
 
 
-def test_every_public_name_can_be_accessed():
-    names = {*duly.__all__, "__version__"}
+@pytest.mark.parametrize("module", [duly, extend])
+def test_every_public_name_can_be_accessed(module):
+    assert set(module.__all__) <= set(dir(module))
+    assert all(hasattr(module, name) for name in module.__all__)
 
-    assert names <= set(dir(duly))
-    assert all(hasattr(duly, name) for name in names)
+
+def test_the_version_can_be_accessed():
+    assert "__version__" in dir(duly)
     assert duly.__version__ == version.VERSION
 
 
-def test_an_unknown_name_raises_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'duly' has no attribute 'Celery'"):
-        _ = duly.Celery
+@pytest.mark.parametrize("module", [duly, extend])
+def test_an_unknown_name_raises_an_attribute_error(module):
+    with pytest.raises(
+        AttributeError, match=f"module '{module.__name__}' has no attribute 'Celery'"
+    ):
+        _ = module.Celery
 
 
 def test_the_errors_module_is_available_after_importing_only_the_package():

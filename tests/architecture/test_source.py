@@ -71,6 +71,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 MAY_IMPORT_BY_NAME = {
     "__init__.py": "our own modules, on the first access to one of their names",
     "cli/": "modules that the user names on the command line, and our own commands",
+    "extend/__init__.py": "our own modules, on the first access to one of their names",
     "integrations/django/__init__.py": "our own modules, on the first access to one of their names",
     "integrations/django/task_modules.py": "modules in the settings of the user's project",
     "worker/app_loader.py": "the module that the user names on the command line",

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -206,6 +207,28 @@ def test_a_worker_lists_its_tasks_and_the_next_fires_of_its_schedules(folder, ur
     assert "2 tasks: shop:charge, shop:nightly" in worker.stderr
     assert "queues: all; concurrency: 1 process, each with 3 threads" in worker.stderr
     assert re.search(r"1 schedule, next: shop:nightly at \S+ 03:00:00 UTC \(in ", worker.stderr)
+
+
+@pytest.mark.process
+def test_each_worker_process_tells_the_subscribers_of_its_application(folder, url):
+    subscribing = """
+from duly.extend import on_attempt_end
+
+on_attempt_end(app, lambda ended: print("ended", ended.run_id, ended.state, flush=True))
+"""
+    (folder / "shop.py").write_text(SHOP + subscribing)
+    with closing(Duly(url)) as app:
+        run = app.task(name="shop:charge")(lambda amount: amount).enqueue(4)
+
+    worker = subprocess.run(
+        [DULY, "worker", "shop:app", "--drain", "--url", url],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+    assert f"ended {run.id} succeeded" in worker.stdout.splitlines()
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -11,7 +11,7 @@ import redis
 import rq
 
 from duly import BadOption, Duly
-from duly.integrations.carrier_worker import CarrierWorker
+from duly.extend import CarrierWorker
 from duly.integrations.celery import CeleryCarrier
 from duly.integrations.rq import RQCarrier
 from duly.store.carrier_ops import HandedOver

@@ -75,12 +75,12 @@ OF_THE_ENGINE = {
     "SqliteTestStore": {"advance", "freeze", "remove"},
 }
 """Members that have no underscore, since other parts of duly call them, and are not for users."""
-MADE_BY_DULY = {"GuardClaim", "Run", "Task"}
+MADE_BY_DULY = {"CarrierMessage", "EmbeddedWorker", "EndedAttempt", "GuardClaim", "Run", "Task"}
 """Classes that users do not call."""
 
 
 def python_page() -> str:
-    """Return the page on duly itself, its guard and its testing kit."""
+    """Return the page on duly itself, its guard, its testing kit and its extension points."""
     parts = ["# Python", "`import duly`. Errors have [a page of their own](errors.md)."]
     parts += _module("duly", level=2)
     parts.append("## What you get from those")
@@ -88,7 +88,7 @@ def python_page() -> str:
         node = source.find_class(handle.module, handle.name)
         words = ast.get_docstring(node) or ""
         parts += [f"### `{handle.said}`", words, *_members(node, handle.name)]
-    for name in ("duly.guard", "duly.testing"):
+    for name in ("duly.guard", "duly.testing", "duly.extend"):
         parts += _module(name, level=2)
     return _joined(parts)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from duly.app import Duly
+from duly import Duly, Task
 from duly.compat.cutover import (
     LegacyTable,
     LegacyTransaction,
@@ -16,7 +16,6 @@ from duly.compat.cutover import (
 )
 from duly.core.instants import moment
 from duly.limits import CUT_OVER_LATE_SECONDS
-from duly.task import Task
 
 Find = Callable[[str, str], Task[..., Any] | None]
 """Returns the task with a name or the path of a function, or None if it is not registered."""

@@ -17,16 +17,16 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from duly import Duly, Task
 from duly.actor import resolve_actor
 from duly.api.prune import prune
-from duly.app import Duly
-from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, new_id
 from duly.compat.async_cutover import move_once_tasks
 from duly.core.instants import moment
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
 from duly.errors import BadOption, LockBusy, ScheduleExists
+from duly.extend import run_in_thread
 from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, acquire_ownership
 from duly.observe.logs import log_duplicate
@@ -35,11 +35,10 @@ from duly.store.admin_ops import RecordAuditEntry
 from duly.store.lock_ops import Locked
 from duly.store.ops import Prune
 from duly.store.protocol import RunFilter, ScheduleFilter
-from duly.task import Task
 from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 _DAY = 86_400
 _TAG = "schedule"

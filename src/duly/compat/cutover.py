@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from duly.app import Duly
+from duly import Duly, Task
 from duly.connections import enqueue_dialogue, execute_dialogue
 from duly.errors import BadOption, PayloadError, QueueFull
 from duly.limits import CUT_OVER_BATCH
 from duly.observe.logs import log_cut_over
 from duly.store.ops import Accepted, Enqueue
 from duly.store.protocol import Store
-from duly.task import BoundTask, Task
+from duly.task import BoundTask
 
 Row = Mapping[str, Any]
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)

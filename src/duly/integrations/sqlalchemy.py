@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from duly.context import current
+from duly import current
 
 
 class _ExternalTransactionDialect:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection
 
-from duly.app import Duly
-from duly.async_threads import run_in_thread
+from duly import Duly
 from duly.errors import BadOption, LifespanNotStarted
-from duly.settings import worker_settings
+from duly.extend import check_worker_settings, run_in_thread
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 """The type of `FastAPI(lifespan=…)` and `Starlette(lifespan=…)`."""
@@ -53,7 +52,7 @@ def duly_lifespan(
             f"{', '.join(sorted(settings))} are settings of a worker, but worker=False starts none"
         )
     # Reject invalid settings now instead of at startup.
-    worker_settings(app.settings.worker(), **settings)
+    check_worker_settings(app, **settings)
 
     app.before_calls.append(_refuse_requests)
 

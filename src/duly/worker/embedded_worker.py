@@ -31,7 +31,7 @@ _BODY_LOOK_SECONDS = 0.5
 
 
 class EmbeddedWorker:
-    """Starts on entering, drains on leaving."""
+    """A worker in this process, from `app.worker()`. `with` starts it, and stops it at the end."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class EmbeddedWorker:
         self._keepalive = self._new_keepalive()
 
     def start(self) -> Self:
-        """Begin to work."""
+        """Start to claim and run tasks. Raise StoreError if the database cannot be used."""
         self._before_start()
         self._stopping = False
         self._keepalive = self._new_keepalive()
@@ -67,7 +67,10 @@ class EmbeddedWorker:
         return self
 
     def stop(self, *, grace: float | None = None) -> None:
-        """Stop claiming, give the bodies the grace, hand back the rest."""
+        """Stop claiming, wait `grace` seconds for running tasks, and hand back the other runs.
+
+        Without `grace`, the worker's own setting counts.
+        """
         with self._lock:
             self._stopping = True
         ended = None
@@ -110,7 +113,7 @@ class EmbeddedWorker:
 
     @property
     def is_live(self) -> bool:
-        """Whether it works and its last beat was acknowledged in time."""
+        """True if it is running and its last heartbeat reached the database in time."""
         worker, slots = self._worker, self._slots
         if worker is None or slots is None or self._stopping or worker.is_disowned:
             return False
@@ -118,13 +121,13 @@ class EmbeddedWorker:
 
     @property
     def worker_id(self) -> str | None:
-        """The identity under which it works just now; None if it does not."""
+        """The id under which it works now. None if it is not running."""
         worker = self._worker
         return None if worker is None else worker.worker_id
 
     @property
     def leased_id(self) -> str | None:
-        """That identity, if nobody can have called it dead by now; None for the moment if not."""
+        """That id, if its lease is certain. None while other workers may have declared it dead."""
         with self._lock:
             worker, slots = self._worker, self._slots
         if worker is None or slots is None or worker.is_disowned or monotonic() >= slots.deadline:
@@ -132,7 +135,7 @@ class EmbeddedWorker:
         return worker.worker_id
 
     def limit_queue(self, name: str, limit: int | None) -> None:
-        """Run at most so many of a queue at once from now on; what runs goes on."""
+        """Change the limit of a queue that it serves. Running tasks continue."""
         queues = self._settings.queues
         if name not in dict(queues):
             raise BadOption(f"this worker does not list queue {name!r}, so it has no limit for it")
@@ -144,12 +147,12 @@ class EmbeddedWorker:
             worker.limit_queues(changed)
 
     def carry(self, run_id: str, claim_number: int) -> bool:
-        """Run what another engine's worker was brought; say whether it was to be had."""
+        """Run a run that another engine delivered. Return False if it could not be claimed."""
         worker = self._worker
         return worker is not None and worker.carry(run_id, claim_number)
 
     def drain(self, timeout: float | None = None) -> None:
-        """Work until nothing is ready or running, then stop."""
+        """Work until no run is ready or running, then stop. Raise WorkerTimeout after `timeout`."""
         self.start()
         until = None if timeout is None else monotonic() + timeout
         try:

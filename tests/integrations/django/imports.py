@@ -12,7 +12,7 @@ IMPORTS = (
     "django.views.generic",
     "duly.api.schedules",
     "duly.cli.output",
-    "duly.integrations.carrier_worker",
+    "duly.extend.carrier_worker",
     "duly.worker.embedded_worker",
     "duly.store.postgres.store",
     "duly.store.sqlite.store",

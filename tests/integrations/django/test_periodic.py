@@ -12,6 +12,7 @@ from django.test import override_settings
 
 from duly import BadOption
 from duly.errors import TaskNotRegistered
+from duly.extend import ResendPolicy
 from duly.integrations.django import (
     ScheduleEntry,
     ScheduleRegistry,
@@ -191,11 +192,11 @@ def test_only_a_process_that_serves_requests_starts_the_scheduler():
 
 
 def test_an_execution_that_does_not_begin_is_handed_over_up_to_the_configured_limit():
-    assert CARRIER.pace == (60, 3)
+    assert CARRIER.pace == ResendPolicy(60, 3)
     with override_settings(
         PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=5, PERIODIC_TASKS_REDISPATCH_AFTER=300
     ):
-        assert CARRIER.pace == (300, 5)
+        assert CARRIER.pace == ResendPolicy(300, 5)
     with override_settings(PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=None):
         assert CARRIER.pace.most is None
 

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from duly.context import current
+from duly import current
 from duly.errors import NoCurrentRun
 
 _LEVELS = {

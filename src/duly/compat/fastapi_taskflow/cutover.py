@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from duly.app import Duly
+from duly import Duly
 from duly.compat.cutover import (
     LegacyTable,
     LegacyTransaction,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duly.app import Duly
+from duly import Duly
 from duly.compat.fastapi_taskflow.auth import Dependency
 
 _VIEWER = "duly.viewer"

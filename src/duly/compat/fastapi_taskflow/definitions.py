@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from duly import Retry, Task
 from duly.compat.fastapi_taskflow.admission import admission
 from duly.compat.fastapi_taskflow.encryption import EncryptedCodec
-from duly.core.retry import NO_RETRIES, Retry
+from duly.core.retry import NO_RETRIES
 from duly.errors import BadOption
 from duly.limits import DELAY_SECONDS
 from duly.registry import task_name
-from duly.task import Task
 from duly.task_options import define
 
 if TYPE_CHECKING:

@@ -6,18 +6,17 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from duly import Duly, Run, Task
 from duly.actor import resolve_actor
-from duly.app import Duly
 from duly.clock import monotonic
 from duly.core.states import FINAL, State
 from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnavailable
 from duly.limits import ADDING_LEASE_SECONDS
-from duly.run import Run
 from duly.store.ops import Enqueue, ResetKey
-from duly.task import BoundTask, Call, Task, accept
+from duly.task import BoundTask, Call, accept
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 _LOOK_SECONDS = 0.01
 

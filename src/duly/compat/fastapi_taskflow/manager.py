@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fastapi import BackgroundTasks, FastAPI
 
-from duly.app import Duly
+from duly import Duly, Task
 from duly.compat.fastapi_taskflow.admission import ACCEPTER_TAG, AcceptingProcess
 from duly.compat.fastapi_taskflow.backends import SnapshotBackend, address
 from duly.compat.fastapi_taskflow.cutover import move_rows
@@ -35,13 +35,12 @@ from duly.compat.fastapi_taskflow.store_threads import StoreThreads
 from duly.compat.fastapi_taskflow.tasks import ManagedBackgroundTasks
 from duly.core.amounts import check_count, check_seconds
 from duly.errors import BadOption
+from duly.extend import check_worker_settings
 from duly.integrations.starlette import Lifespan, ServedApp, is_in_a_request, serve, with_served_app
 from duly.limits import DELAY_SECONDS
-from duly.settings import WorkerSettings
-from duly.task import Task
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,7 +106,7 @@ class TaskManager:
             max_concurrent_tasks, max_sync_threads, max_process_workers, process_shutdown_timeout
         )
         self.keep_history(retention_days)
-        WorkerSettings(**self._worker)  # Rejects invalid settings now instead of at startup.
+        check_worker_settings(self.duly, **self._worker)  # Now instead of at startup.
         file = (log_file, log_file_max_bytes, log_file_backup_count, log_file_mode)
         self.logger = _observers(loggers, file, log_lifecycle=log_lifecycle)
         logger, threads = self.logger, self.threads

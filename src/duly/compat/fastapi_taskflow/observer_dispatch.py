@@ -7,13 +7,12 @@ task delivers all events, so observers need to be neither fast nor thread-safe.
 import asyncio
 import functools
 import inspect
-import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from duly.app import Duly
+from duly import Duly
 from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.context import (
     TaskContext,
@@ -25,11 +24,8 @@ from duly.compat.fastapi_taskflow.loggers import LifecycleEvent, LogEvent, TaskO
 from duly.compat.fastapi_taskflow.records import STATUSES, TaskStatus
 from duly.compat.fastapi_taskflow.store_threads import StoreThreads
 from duly.core.instants import moment
-from duly.core.record import Claim
-from duly.core.states import plain_tags
-from duly.core.verdict import Finish
 from duly.errors import StoreError
-from duly.events import AttemptEnded, Event
+from duly.extend import EndedAttempt, on_attempt_end
 from duly.limits import OBSERVERS_SECONDS
 
 _CLOCK = SystemClock()
@@ -46,7 +42,7 @@ class ObserverDispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: asyncio.Queue[LogEvent | LifecycleEvent | None] = asyncio.Queue()
         self._dispatch_task: asyncio.Task[None] | None = None
-        duly.bus.subscribe(self._on_event)
+        on_attempt_end(duly, self._on_attempt_end)
 
     async def start(self) -> None:
         """Start to deliver events."""
@@ -131,9 +127,9 @@ class ObserverDispatcher:
         )
         self._enqueue_event(event)
 
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, AttemptEnded) and isinstance(event.verdict, Finish):
-            self._enqueue_event(_ended(event.claim, event.verdict, event))
+    def _on_attempt_end(self, ended: EndedAttempt) -> None:
+        if ended.is_final:
+            self._enqueue_event(_lifecycle_event(ended))
 
     def _enqueue_event(self, event: LogEvent | LifecycleEvent) -> None:
         loop = self._loop
@@ -164,15 +160,15 @@ class ObserverDispatcher:
         return None if run is None else run.traceback
 
 
-def _ended(claim: Claim, verdict: Finish, event: AttemptEnded) -> LifecycleEvent:
+def _lifecycle_event(ended: EndedAttempt) -> LifecycleEvent:
     return LifecycleEvent(
-        claim.run_id,
-        func_name(claim.task),
-        STATUSES[verdict.state],
+        ended.run_id,
+        func_name(ended.task),
+        STATUSES[ended.state],
         moment(_CLOCK.now()),
-        claim.attempt - 1,
-        claim.retries_used,
-        event.elapsed / 1e6,
-        event.error,
-        tags=plain_tags(json.loads(claim.tags)) if claim.tags else {},
+        ended.attempt - 1,
+        ended.retries_used,
+        ended.duration.total_seconds(),
+        ended.error,
+        tags=dict(ended.tags),
     )

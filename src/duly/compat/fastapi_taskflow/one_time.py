@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from duly import Duly, Task
 from duly.actor import resolve_actor
-from duly.app import Duly
 from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
 from duly.compat.fastapi_taskflow.context import func_name
 from duly.compat.fastapi_taskflow.encryption import token_of
@@ -21,7 +21,6 @@ from duly.errors import BadOption
 from duly.limits import PAGE, TAG_CHARACTERS
 from duly.store.ops import Cancel, ResetKey
 from duly.store.protocol import RunFilter
-from duly.task import Task
 
 _ONCE_TAG = f"{RESERVED_TAGS}once"
 _ONCE = (_ONCE_TAG, "1")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly import Filter
 from duly.api.prune import prune
-from duly.api.runs import Filter
 from duly.clock import MICROSECONDS
 from duly.compat.fastapi_taskflow.context import func_name as name_shown
 from duly.compat.fastapi_taskflow.manager import TaskManager

@@ -2,13 +2,13 @@
 
 from typing import Any, NamedTuple
 
+from duly import Duly, Task
 from duly.api.schedules import trigger_of
-from duly.app import Duly
 from duly.clock import MICROSECONDS
 from duly.core.schedule import IntervalTrigger, Trigger, trigger_text
 from duly.errors import BadOption
 from duly.store.ops import Key
-from duly.task import Call, Task, accept
+from duly.task import Call, accept
 
 _STARTUP_KEY = "duly.startup"
 _CRON_SECONDS = 60.0

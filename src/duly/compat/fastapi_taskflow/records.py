@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from duly.app import Duly
+from duly import Duly
 from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
 from duly.compat.fastapi_taskflow.context import func_name

@@ -8,13 +8,13 @@ from weakref import WeakKeyDictionary
 import celery
 from celery import signals
 
-from duly.app import Duly
-from duly.carrier import CarrierMessage, check_resend_policy
+from duly import Duly
 from duly.errors import OUTAGES, BadOption
-from duly.integrations.carrier_worker import CarrierWorker
-from duly.limits import DELAY_SECONDS, RELAY_STALE_SECONDS
+from duly.extend import CarrierMessage, CarrierWorker, ResendPolicy
+from duly.limits import DELAY_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
+DEFAULT_PACE = ResendPolicy()
 _names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
 """The carrier task names used so far, per Celery application.
 
@@ -36,7 +36,7 @@ class CeleryCarrier:
         *,
         queue: str | None = None,
         name: str = "duly.carry",
-        stale: float = RELAY_STALE_SECONDS,
+        stale: float = DEFAULT_PACE.stale_seconds,
         most: int | None = None,
         **settings: float,
     ) -> None:
@@ -47,7 +47,7 @@ class CeleryCarrier:
         after `stale` seconds, then after twice that time and so on, at most `most` times.
         `settings` are worker settings: lease, beat and grace.
         """
-        self.pace = check_resend_policy(stale, most)
+        self.pace = ResendPolicy(stale, most)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(

@@ -8,11 +8,11 @@ from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
+from duly import Duly
 from duly.api.schedules import Schedules
-from duly.app import Duly
 from duly.app_protocol import AppProtocol
 from duly.errors import BadOption
-from duly.events import EngineFailed
+from duly.extend import report_error
 from duly.integrations.django.databases import (
     WriterLock,
     external_store,
@@ -29,7 +29,7 @@ from duly.store.protocol import Store
 from duly.store.store_factory import open_store
 
 if TYPE_CHECKING:
-    from duly.worker.embedded_worker import EmbeddedWorker
+    from duly.extend import EmbeddedWorker
 
 
 class DjangoDuly(Duly):
@@ -133,7 +133,7 @@ class DjangoDuly(Duly):
         )
 
     def _report_callback_error(self, error: BaseException) -> None:
-        self.bus.emit(EngineFailed("a callback of transaction.on_commit", repr(error)))
+        report_error(self, "a callback of transaction.on_commit", error)
 
     def store_on_django_connection(self) -> Store:
         """Return the store on the connection that Django uses in the calling thread."""

@@ -14,12 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, connections
 from django.utils import timezone
 
-from duly.app import Duly
+from duly import Duly, Run
+from duly import Task as EngineTask
 from duly.core.codec import Codec
 from duly.core.states import State
-from duly.core.verdict import Finish
 from duly.errors import BadOption, RunNotFound
-from duly.events import AttemptEnded, EngineFailed, Event
+from duly.extend import EndedAttempt, on_attempt_end, report_error
 from duly.integrations.django.app import DjangoDuly, app_for
 from duly.integrations.django.codec import PositionKeepingCodec
 from duly.integrations.django.executions import once_options
@@ -45,8 +45,6 @@ from duly.integrations.django.tasks_api import (
     task_started,
 )
 from duly.observe.logs import log_event
-from duly.run import Run
-from duly.task import Task as EngineTask
 from duly.task_options import define
 
 _OPTIONS = frozenset({"database", "url"})
@@ -173,27 +171,25 @@ class DulyBackend(BaseTaskBackend):
         """Send Django's signal for each run that ends in this process. Safe to call repeatedly."""
         if self.app not in _subscribed_apps:
             _subscribed_apps.add(self.app)
-            self.app.bus.subscribe(self._on_event)
+            on_attempt_end(self.app, self._on_attempt_end)
             # Django's own receiver of the signal logs failures as errors, with their tracebacks.
             self.app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
 
-    def _on_event(self, event: Event) -> None:
-        if not isinstance(event, AttemptEnded):
-            return
-        raised = RECENT_EXCEPTIONS.pop(event.claim.run_id)
-        if not isinstance(event.verdict, Finish):
+    def _on_attempt_end(self, ended: EndedAttempt) -> None:
+        raised = RECENT_EXCEPTIONS.pop(ended.run_id)
+        if not ended.is_final:
             return
         if ON_EXTERNAL_CONNECTION.get():
-            self._send_finished(event.claim.run_id, raised)
+            self._send_finished(ended.run_id, raised)
         else:
             # Receivers may use the database, and this may be the thread of an event loop.
-            _signal_executor.submit(self._send_finished_on_thread, event.claim.run_id, raised)
+            _signal_executor.submit(self._send_finished_on_thread, ended.run_id, raised)
 
     def _send_finished_on_thread(self, run_id: str, raised: Exception | None) -> None:
         try:
             self._send_finished(run_id, raised)
         except Exception as error:  # noqa: BLE001 - any error of a receiver, reported only here
-            self.app.bus.emit(EngineFailed("a receiver of task_finished", repr(error)))
+            report_error(self.app, "a receiver of task_finished", error)
         finally:
             close_old_connections()
 

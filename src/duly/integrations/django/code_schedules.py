@@ -8,9 +8,9 @@ from typing import Any, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 
+from duly import Duly, current
+from duly import Task as EngineTask
 from duly.api.schedules import ScheduleOptions
-from duly.app import Duly
-from duly.context import current
 from duly.core.class_codecs import signature_of
 from duly.core.cron import Cron
 from duly.errors import BadOption
@@ -30,7 +30,6 @@ from duly.integrations.django.task_body import close_stale_connections
 from duly.integrations.django.task_transaction import with_completion
 from duly.integrations.django.tasks_api import TASK_CLASSES, Task, normalize_json
 from duly.registry import Definition
-from duly.task import Task as EngineTask
 from duly.task_options import define
 
 T = TypeVar("T", bound=Task)

@@ -19,7 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, transaction
 from django.utils import timezone
 
-from duly.app import Duly
+from duly import Duly
+from duly import Task as EngineTask
 from duly.core.record import ScheduleRecord
 from duly.errors import BadOption, DulyError, KeyConflict, PayloadError, StoreError
 from duly.integrations.django.app import DjangoDuly, scheduler_app
@@ -33,7 +34,6 @@ from duly.integrations.django.project import databases, register_project_tasks
 from duly.integrations.django.tasks_api import TASK_CLASSES, InvalidTask, Task
 from duly.observe.logs import log_notice
 from duly.store.protocol import ScheduleFilter
-from duly.task import Task as EngineTask
 
 ACTOR = "import-periodic-tasks"
 SCHEDULES, EXECUTIONS = (

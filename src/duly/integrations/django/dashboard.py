@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, re_path, reverse
 
-from duly.app import Duly
+from duly import Duly
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backend_of, backends
 from duly.integrations.django.project import apps_in, register_project_tasks

@@ -1,16 +1,19 @@
-"""Runs the store's own migrations inside Django's, and records the version that both use."""
+"""Runs the steps of duly's schema inside Django's migrations. Both record the same version."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from django.db import connections, router, transaction
 from django.db.migrations.loader import MigrationLoader
 
-from duly.store.migrator import migrations, record_of
-from duly.store.schema import Schema, SchemaMigration
+from duly.extend import run_schema_step, schema_versions
 
-_PACKAGES = {"sqlite": "duly.store.sqlite", "postgresql": "duly.store.postgres"}
+_DIALECTS: dict[str, Literal["sqlite", "postgresql"]] = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+}
+"""By Django's names of databases."""
 
 
 def forwards(version: int) -> Callable[[Any, Any], None]:
@@ -21,10 +24,8 @@ def forwards(version: int) -> Callable[[Any, Any], None]:
     """
 
     def run(_apps: Any, schema_editor: Any) -> None:  # noqa: ANN401 - Django's
-        connection = schema_editor.connection
-        dialect = _DIALECTS.get(connection.vendor)
-        if dialect is not None:  # Other databases cannot contain duly's tables.
-            dialect(connection, version)
+        if schema_editor.connection.vendor in _DIALECTS:  # No other database has duly's tables.
+            _run(schema_editor.connection, version)
 
     return run
 
@@ -37,45 +38,26 @@ def make_tables_without_migrations(
     """Create the tables if a test tells Django to run no migrations, as `--nomigrations` does."""
     module, _ = MigrationLoader.migrations_module(sender.label)
     connection = connections[using]
-    package = _PACKAGES.get(connection.vendor)
-    if module is None and package is not None and router.allow_migrate(using, sender.label):
-        for step in migrations(package):
-            _DIALECTS[connection.vendor](connection, step.version)
+    dialect = _DIALECTS.get(connection.vendor)
+    if module is None and dialect is not None and router.allow_migrate(using, sender.label):
+        for version in schema_versions(dialect):
+            _run(connection, version)
 
 
-def _on_sqlite(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
-    from duly.store.sqlite import migration_statements  # noqa: PLC0415 - one driver only
-
-    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-        cursor.execute(migration_statements.CREATE)
-        cursor.execute(migration_statements.VERSION)
-        for step in _missing(_PACKAGES["sqlite"], version, Schema(*cursor.fetchone())):
-            for statement in migration_statements.statements(step):
-                cursor.execute(statement)
-            cursor.execute(migration_statements.RAN, record_of(step))
-
-
-def _on_postgresql(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
-    from duly.store.postgres import migration_runner  # noqa: PLC0415 - one driver only
-
+def _run(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        pooled = cursor.fetchone()[0] != connection.connection.info.backend_pid
-        migration_runner.run(
+        run_schema_step(
             cursor,
-            partial(_missing, _PACKAGES["postgresql"], version),
-            partial(transaction.atomic, using=connection.alias),
-            in_one_transaction=pooled or connection.in_atomic_block,
+            _DIALECTS[connection.vendor],
+            version,
+            transaction=partial(transaction.atomic, using=connection.alias),
+            in_one_transaction=connection.in_atomic_block or _is_pooled(connection, cursor),
         )
 
 
-def _missing(package: str, version: int, schema: Schema) -> list[SchemaMigration]:
-    return [
-        step for step in migrations(package) if step.version == version and schema.version < version
-    ]
-
-
-_DIALECTS: dict[str, Callable[[Any, int], None]] = {
-    "sqlite": _on_sqlite,
-    "postgresql": _on_postgresql,
-}
+def _is_pooled(connection: Any, cursor: Any) -> bool:  # noqa: ANN401 - Django's
+    """Return whether a pooler is between Django and the PostgreSQL server."""
+    if connection.vendor != "postgresql":
+        return False
+    cursor.execute("SELECT pg_backend_pid()")
+    return bool(cursor.fetchone()[0] != connection.connection.info.backend_pid)

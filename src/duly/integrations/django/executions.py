@@ -17,24 +17,23 @@ from typing import Any, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
-from duly.app import Duly
-from duly.carrier import CarrierMessage, CarrierSendFailed, ResendPolicy
+from duly import Duly
 from duly.core.record import RunRecord
 from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
-from duly.integrations.carrier_worker import CarrierWorker
+from duly.extend import CarrierMessage, CarrierSendFailed, CarrierWorker, ResendPolicy
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.inline import inline_worker
 from duly.integrations.django.task_body import close_stale_connections
 from duly.integrations.django.task_exceptions import RecentExceptions, exception_for
 from duly.integrations.django.tasks_api import TASK_CLASSES, Task
-from duly.limits import RELAY_STALE_SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument with the id of an execution, as users of django-periodic-tasks know it."""
 MOST_DISPATCHES = 3
+_DEFAULT_PACE = ResendPolicy()
 _RETENTION = timedelta(hours=24)
 RAISED = RecentExceptions()
 """The exceptions of executions that other backends run."""
@@ -116,7 +115,8 @@ class DjangoCarrier:
     def pace(self) -> ResendPolicy:
         """How often an execution that no worker starts is sent again."""
         most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
-        stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", RELAY_STALE_SECONDS)
+        default = _DEFAULT_PACE.stale_seconds
+        stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", default)
         # One dispatch would mean no retry, although that one message may have been lost.
         return ResendPolicy(stale, None if most is None else max(most, 2))
 

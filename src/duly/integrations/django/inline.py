@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from asgiref.sync import async_to_sync
 
-from duly.app import Duly
+from duly import Duly
 from duly.integrations.django.app import DjangoDuly
 from duly.integrations.django.task_body import ON_EXTERNAL_CONNECTION
 from duly.worker.inline_worker import InlineWorker

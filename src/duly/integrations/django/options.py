@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from duly.core.retry import Retry
+from duly import Retry
 from duly.errors import BadOption
 from duly.integrations.django.tasks_api import TASK_CLASSES, Task
 from duly.task_options import define

@@ -12,7 +12,7 @@ from duly.core.amounts import check_seconds
 from duly.core.cron import Cron
 from duly.core.instants import moment
 from duly.errors import BadOption, BadSchedule, StoreError, TaskNotRegistered
-from duly.events import EngineFailed
+from duly.extend import report_error
 from duly.integrations.django.app import scheduler_app
 from duly.integrations.django.code_schedules import (
     ScheduleEntry,
@@ -113,7 +113,7 @@ class PeriodicTaskScheduler(threading.Thread):
                 with app.worker():
                     self._is_over.wait()
             except StoreError as error:
-                app.bus.emit(EngineFailed("scheduler", str(error)))
+                report_error(app, "scheduler", error)
                 self._is_over.wait(self.interval)
 
     def tick(self) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 from django.apps import apps
 from django.db import connections, router
 
-from duly.app import Duly
+from duly import Duly
 from duly.errors import BadOption
 from duly.integrations.django.app import DjangoDuly, scheduler_app
 from duly.integrations.django.backend import backends

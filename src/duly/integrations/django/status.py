@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from duly.app import Duly
+from duly import Duly
 from duly.core.amounts import amount
 from duly.integrations.django.project import apps_of_project, register_project_tasks
 from duly.limits import PAGE

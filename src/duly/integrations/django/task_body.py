@@ -10,7 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from duly.context import current
+from duly import current
 from duly.core.class_codecs import signature_of
 from duly.integrations.django.task_exceptions import RecentExceptions
 from duly.integrations.django.tasks_api import Task, TaskContext, TaskResult, normalize_json

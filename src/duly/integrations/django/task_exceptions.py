@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from duly.context import current
+from duly import Run, current
 from duly.errors import RunFailed
 from duly.registry import Definition
-from duly.run import Run
 
 _MOST = 1_000
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
-from duly import faultpoints
-from duly.context import current
+from duly import current, faultpoints
 from duly.errors import StoreUnavailable, TransactionEnded, TransactionTooLong
 from duly.integrations.django.databases import (
     WriterLock,

@@ -5,7 +5,7 @@ Its attributes are the aliases of TASKS, and the application that fires tasks of
 
 import django
 
-from duly.app import Duly
+from duly import Duly
 
 
 def _ready() -> None:

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS
 from duly.errors import DulyError
+from duly.extend import run_in_thread
 from duly.integrations.starlette import ServedApp, served_app
 
 _TIMEOUT_SECONDS = 3.0

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
-from duly.api.runs import Filter
-from duly.app import Duly
+from duly import Duly, Filter
 from duly.integrations.fastapi.rejections import (
     ErrorResponseRoute,
     require_auth,

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from duly import Run
 from duly.api.schedule_views import FiringView, ScheduleView
 from duly.core.instants import moment
 from duly.core.json_text import parsed
@@ -13,7 +14,6 @@ from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import stored_tags
 from duly.limits import REASON_CHARACTERS
 from duly.registry import Registry
-from duly.run import Run
 
 
 class RunArguments(BaseModel):

@@ -5,10 +5,9 @@ from typing import Annotated, Any, ParamSpec, Self, TypeVar
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from duly import Run, Task
 from duly.errors import BadOption
 from duly.integrations.starlette import ServedApp, served_app
-from duly.run import Run
-from duly.task import BoundTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,13 +32,16 @@ class Tasks:
 
         This blocks for one commit, so prefer `aadd_task` on an event loop.
         """
-        return self._bound(func).enqueue(*args, **kwargs)
+        self._check(func)
+        return func.using(**self._options).enqueue(*args, **kwargs)
 
     async def aadd_task(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Enqueue a run of a task without blocking the event loop."""
-        return await self._bound(func).aenqueue(*args, **kwargs)
+        self._check(func)
+        return await func.using(**self._options).aenqueue(*args, **kwargs)
 
-    def _bound(self, func: Task[P, R]) -> BoundTask[P, R]:
+    def _check(self, func: Task[P, R]) -> None:
+        """Raise BadOption unless `func` is a task of this application."""
         if not isinstance(func, Task):
             raise BadOption(
                 f"{func!r} is not a task, and only tasks outlive this process: decorate it with "
@@ -51,7 +53,6 @@ class Tasks:
                 f"task {func.name!r} belongs to another Duly than the one that this application "
                 "was started with: add its lifespan, too, e.g. duly_lifespan(other, inner=…)"
             )
-        return func.using(**self._options)
 
 
 def _tasks(connection: HTTPConnection) -> Tasks:

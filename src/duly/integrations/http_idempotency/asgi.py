@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Unpack
 
-from duly.async_threads import run_in_thread
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
+from duly.extend import run_in_thread
 from duly.guard import Guard
 from duly.integrations.http_idempotency.policy import (
     ClaimedRequest,

@@ -5,16 +5,15 @@ from weakref import WeakValueDictionary
 
 import rq
 
-from duly.app import Duly
-from duly.carrier import CarrierMessage, check_resend_policy
+from duly import Duly
 from duly.errors import AppNotFound, TaskNotRegistered
-from duly.integrations.carrier_worker import CarrierWorker
-from duly.limits import RELAY_STALE_SECONDS
+from duly.extend import CarrierMessage, CarrierWorker, ResendPolicy
 from duly.settings import load_settings
 from duly.worker.app_loader import load, parse_reference
 
 _FUNCTION = "duly.integrations.rq.carry"
 _NO_TIMEOUT = -1
+DEFAULT_PACE = ResendPolicy()
 _FAILURE_SECONDS = 3600
 _applications: "WeakValueDictionary[str, Duly]" = WeakValueDictionary()
 """The applications of this process that have an RQ carrier, by the names in their messages."""
@@ -34,7 +33,7 @@ class RQCarrier:
         queue: rq.Queue,
         *,
         app: str,
-        stale: float = RELAY_STALE_SECONDS,
+        stale: float = DEFAULT_PACE.stale_seconds,
         most: int | None = None,
         **settings: float,
     ) -> None:
@@ -45,7 +44,7 @@ class RQCarrier:
         sent again after `stale` seconds, then after twice that time and so on, at most `most`
         times. `settings` are worker settings: lease, beat and grace.
         """
-        self.pace = check_resend_policy(stale, most)
+        self.pace = ResendPolicy(stale, most)
         self._queue = queue
         self._reference = _name(app)
         self._carrying = CarrierWorker(**settings)

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from django import forms
 
-from duly.app import Duly
+from duly import Duly
+from duly import Task as EngineTask
 from duly.core.cron import Cron
 from duly.core.key import check_name
 from duly.core.schedule import Rules, read_rules, read_trigger
@@ -15,7 +16,6 @@ from duly.integrations.django.project import app_of, tasks_in
 from duly.integrations.django.task_body import task_of
 from duly.integrations.django.tasks_api import InvalidTask
 from duly.registry import Definition
-from duly.task import Task as EngineTask
 
 _MISFIRE = {"latest": "run the latest", "all": "run them all", "skip": "skip them"}
 _OVERLAP = {"skip": "skip it", "queue": "let it wait", "allow": "run both"}

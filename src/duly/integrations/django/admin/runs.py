@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html
 
-from duly.app import Duly
+from duly import Duly
 from duly.core.display import display, display_call
 from duly.errors import DulyError
 from duly.integrations.django.admin.model_admin import (

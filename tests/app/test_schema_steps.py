@@ -1,0 +1,98 @@
+"""A migration tool of another system makes duly's tables, one step after the other."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from duly import Duly
+from duly.extend import run_schema_step, schema_versions
+from duly.store.store_factory import sqlite_path
+
+pytestmark = pytest.mark.untouched
+
+
+class Tool(NamedTuple):
+    """A connection that commits by itself, and how to open a transaction on it."""
+
+    connection: Any
+    dialect: Any
+    transaction: Callable[[], AbstractContextManager[Any]]
+
+    def run(self, version: int, **options: bool) -> None:
+        run_schema_step(
+            self.connection.cursor(),
+            self.dialect,
+            version,
+            transaction=self.transaction,
+            **options,
+        )
+
+    def recorded(self) -> list[int]:
+        found = self.connection.execute("SELECT version FROM duly_schema ORDER BY version")
+        return [row[0] for row in found.fetchall()]
+
+
+@pytest.fixture
+def tool(store_url: str) -> Iterator[Tool]:
+    """A migration tool on an empty database."""
+    if store_url.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_path(store_url), isolation_level=None)) as connection:
+            yield Tool(connection, "sqlite", lambda: sqlite_transaction(connection))
+    else:
+        with psycopg.connect(store_url, autocommit=True) as connection:
+            yield Tool(connection, "postgresql", connection.transaction)
+
+
+@contextmanager
+def sqlite_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize("in_one_transaction", [False, True])
+def test_all_steps_make_the_tables_that_duly_needs(tool, store_url, in_one_transaction):
+    versions = schema_versions(tool.dialect)
+    for version in versions:
+        tool.run(version, in_one_transaction=in_one_transaction)
+
+    assert tool.recorded() == list(versions) == sorted(versions)
+    with closing(Duly(store_url)) as app:
+        run = app.task(name="work")(lambda: None).enqueue()
+        app.worker().drain(timeout=30)
+        assert run.refresh().state == "succeeded"
+    assert tool.recorded() == list(versions), "duly had nothing left to do"
+
+
+def test_a_step_that_has_run_does_nothing(tool):
+    first, second, *_ = schema_versions(tool.dialect)
+    for version in (first, second, second, first):
+        tool.run(version)
+
+    assert tool.recorded() == [first, second]
+
+
+def test_a_step_that_fails_changes_nothing(tool):
+    first, second, *_ = schema_versions(tool.dialect)
+    tool.run(first)
+
+    @contextmanager
+    def failing() -> Iterator[None]:
+        with tool.transaction():
+            yield
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        tool._replace(transaction=failing).run(second)
+
+    assert tool.recorded() == [first]
+    tool.run(second)
+    assert tool.recorded() == [first, second]
