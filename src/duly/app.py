@@ -16,21 +16,19 @@ from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.api.sessions import Sessions
 from duly.app_protocol import AppProtocol
-from duly.clock import Clock
+from duly.app_store import AppStore
 from duly.connections import Connection, aexecute_dialogue, execute_dialogue
-from duly.context import is_inside_body_of, joined_connection
+from duly.context import joined_connection
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
-from duly.errors import BadOption, StoreRefused
+from duly.errors import BadOption
 from duly.events import EventBus
 from duly.observe.logs import log_event, log_notice
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
 from duly.store.ops import ResetKey
-from duly.store.per_process import PerProcess
-from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
 from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
 from duly.task_options import define
@@ -44,11 +42,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-TEST_URLS: set[str] = set()
-"""The store URLs of tests that run in this process. While there are any, no other may be used."""
 
-
-class Duly:
+class Duly(AppStore):
     """An application: its tasks and its store."""
 
     def __init__(
@@ -60,8 +55,7 @@ class Duly:
     ) -> None:
         """Settings that are not passed come from DULY_… variables, or else from [tool.duly]."""
         self.settings = load_settings(url=url or None, **settings)
-        self._url = self.settings.url
-        self._clock: Clock | None = None
+        super().__init__(self.settings.url)
         self._tracing = tracing
         self.registry = Registry()
         self.bus = EventBus()
@@ -73,7 +67,6 @@ class Duly:
         self.workers = Workers(self)
         self.sessions = Sessions(self)
         self._schedules: Schedules | None = None
-        self._store = PerProcess(self._open_store)
         self.before_calls: list[Callable[[], None]] = []
         """Hooks that are called before a task call is accepted.
 
@@ -209,57 +202,6 @@ class Duly:
             with self._opening:
                 self._schedules = self._schedules or Schedules(self)
         return self._schedules
-
-    # -- the store --
-
-    @property
-    def store(self) -> Store:
-        """The open store. Each process opens its own, including forked processes."""
-        if TEST_URLS and self._url not in TEST_URLS:
-            raise StoreRefused(
-                "this application does not belong to the harness of the running test, so it cannot "
-                "use its store, which may be a real one: name it as duly_app in pytest.ini or with "
-                "@pytest.mark.duly(app=…), or give it its own Harness"
-            )
-        return self._store.get()
-
-    def _open_store(self) -> Store:
-        from duly.store.store_factory import open_store  # noqa: PLC0415 - slow to import
-
-        return open_store(self._url, clock=self._clock)
-
-    @property
-    def url(self) -> str:
-        """The address of the store, whether open or not."""
-        return self._url
-
-    def use_url(self, url: str, *, clock: Clock | None = None) -> None:
-        """Use another store from now on. For workers and commands that get a store address.
-
-        `clock` replaces the clock of a store that uses the host's time. Tests pass it.
-        """
-        self._store.close()
-        self._url, self._clock = url, clock
-
-    def keep_store(self) -> Store:
-        """Return the store for a worker that owns this process. `close` then leaves it open."""
-        store = self.store
-        self._store.keep()
-        return store
-
-    @property
-    def is_open(self) -> bool:
-        """True if this process has the store open."""
-        return self._store.is_open
-
-    def close(self) -> None:
-        """Close the store. The next use opens it again.
-
-        Inside a task this does nothing, because the worker that runs the task still needs the
-        store.
-        """
-        if not is_inside_body_of(self._store.opened):
-            self._store.close()
 
     # -- enqueueing --
 

@@ -13,12 +13,13 @@ from duly.async_threads import run_in_thread
 from duly.clock import new_id
 from duly.connections import Connection, aexecute_dialogue, enqueue_dialogue, execute_dialogue
 from duly.context import joined_connection
+from duly.core.amounts import check_priority
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.instants import microseconds_of
-from duly.core.key import check_key, check_name, check_tags
+from duly.core.key import check_key, check_name, check_unique, encode_tags
 from duly.core.record import fast_constructor
 from duly.errors import OUTAGES, BadOption, KeyConflict
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY, TRANSACTION_BYTES
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
@@ -369,27 +370,6 @@ def instant(what: str, value: datetime) -> int:
         )
         raise BadOption(message)
     return microseconds_of(value)
-
-
-def check_priority(value: int) -> int:
-    """Return a priority, or raise BadOption if it is not valid."""
-    if type(value) is not int or abs(value) > PRIORITY:
-        message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
-        raise BadOption(message)
-    return value
-
-
-def check_unique(value: str) -> str:
-    """Return how long a key is unique, or raise BadOption."""
-    if value not in {"run", "active"}:
-        message = f'unique must be "run" or "active", not {value!r}'
-        raise BadOption(message)
-    return value
-
-
-def encode_tags(tags: dict[str, str] | None) -> str | None:
-    """Return the stored form of tags."""
-    return json.dumps(check_tags(tags)) if tags else None
 
 
 def _expiry(definition: Definition, expires: float | timedelta | None) -> int | None:

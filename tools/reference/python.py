@@ -84,9 +84,8 @@ def python_page() -> str:
     parts += _module("duly", level=2)
     parts.append("## What you get from those")
     for handle in HANDLES:
-        node = source.find_class(handle.module, handle.name)
-        words = ast.get_docstring(node) or ""
-        parts += [f"### `{handle.said}`", words, *_members(node, handle.name)]
+        found = source.find(handle.module, handle.name)
+        parts += [f"### `{handle.said}`", found.words, *_members(found)]
     for name in ("duly.guard", "duly.testing"):
         parts += _module(name, level=2)
     return _joined(parts)
@@ -120,15 +119,15 @@ def _described(found: Found, level: int) -> Iterator[str]:
             if made is not None and found.name not in MADE_BY_DULY:
                 yield f"`{made}`"
             yield found.words
-            yield from _members(found.node, found.name)
+            yield from _members(found)
         case _:
             yield found.words or f"`{ast.unparse(found.node)}`"
 
 
-def _members(node: ast.ClassDef, owner: str) -> Iterator[str]:
+def _members(owner: Found) -> Iterator[str]:
     lines = []
-    for member in source.members(node):
-        if member.name in OF_THE_ENGINE.get(owner, ()):
+    for member in source.members(owner):
+        if member.name in OF_THE_ENGINE.get(owner.name, ()):
             continue
         said = _said(member.node)
         words = " ".join(member.words.split())

@@ -28,8 +28,8 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def settings_page() -> str:
     """Return the page on everything that can be set from outside."""
-    node = source.find_class("duly.settings", "Settings")
-    words = {member.name: member.words for member in source.members(node)}
+    own = source.members(source.find("duly.settings", "Settings"))
+    words = {member.name: member.words for member in own}
     rows = [
         (
             f"`{each.name}`",
