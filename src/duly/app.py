@@ -53,7 +53,33 @@ class Duly(AppStore):
         tracing: Tracing | None = None,
         **settings: Unpack[AppOptions],
     ) -> None:
-        """Settings that are not passed come from DULY_… variables, or else from [tool.duly]."""
+        """Take settings that are not passed from DULY_… variables, [tool.duly], or the defaults.
+
+        Args:
+            url: The address of the store: `sqlite:///shop.db` for a file in the current folder, or
+                `postgresql://user@host/database`.
+            tracing: Makes spans of calls and attempts, such as `OpenTelemetry()` from
+                `duly.observe.tracing`. By default there are none.
+            version: The version of your application, which is shown with its workers.
+            concurrency: How many `def` tasks a worker process runs at once, each on a thread.
+            async_limit: How many `async def` tasks a worker process runs at once.
+            process_limit: Of the tasks that `concurrency` allows, how many may run in processes.
+                None means all.
+            processes: How many worker processes `duly worker` runs.
+            queues: The queues that a worker serves, each with an optional limit per worker process:
+                `mail:20,default`. Empty means every queue.
+            exclude_queues: Serve every queue except these: `mail,slow`. Not together with `queues`.
+            lease: Seconds without a heartbeat after which other workers may take over the runs of a
+                worker. At least three times `beat`.
+            beat: Seconds between two heartbeats of a worker.
+            grace: Seconds that running tasks have to end after SIGTERM. Then their process ends,
+                and their runs are queued again, or end `interrupted` with `on_crash="hold"`.
+            retention: How long runs that succeeded or were cancelled are kept after their end, in
+                seconds or as a text such as "7d". With "forever" or None they are never deleted.
+            dead_retention: How long dead letters are kept, in the same forms.
+            act_retention: How long the audit entries of operator actions are kept, in the same
+                forms. At least twelve hours.
+        """
         self.settings = load_settings(url=url or None, **settings)
         super().__init__(self.settings.url)
         self._tracing = tracing
@@ -115,7 +141,45 @@ class Duly(AppStore):
         retention: float | timedelta | str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
-        """Make a function a task."""
+        """Make a function a task.
+
+        Args:
+            name: The name that is stored with the runs. By default `module:function`; a function
+                inside another one needs a name.
+            retries: How many retries a run has after attempts that failed, or a `Retry` that also
+                sets the delays. When none is left, the run ends as `failed`.
+            timeout: Seconds that one attempt may take. A longer attempt is ended and uses a retry;
+                None means no bound.
+            queue: The queue that the runs wait in.
+            priority: Within a queue, runs with a higher number start first.
+            on_crash: "rerun" runs a task again whose worker died; "hold" ends the run as
+                `interrupted` until a person decides, and only `retry_on` is then retried.
+            executor: Where the task runs: "loop" for `async def`, "thread" for `def`, or "process"
+                for a subprocess. By default the one of the first two that fits the function.
+            retry_on: The only exceptions that are retried. Empty means all, or with
+                `on_crash="hold"` none.
+            give_up_on: Exceptions that are never retried, even if `retry_on` includes them.
+            transaction: Whether what the task writes through `current().connection` commits
+                together with the completion of its run. For `def` tasks on threads only.
+            transaction_limit: Seconds that this transaction may be open before the attempt fails
+                with TransactionTooLong. By default 5 on SQLite and 60 on PostgreSQL.
+            key_ttl: Seconds that a key holds after the end of its run. None means forever.
+            unique: How long a key means one run: "run" until `key_ttl` is over, "active" only while
+                the run is queued or running.
+            expires: Seconds from the call after which a run is cancelled that has not started. None
+                means never.
+            aliases: Earlier names of the task, under which runs may still be stored.
+            redact: Names of arguments, and of keys and fields in them, whose values duly never
+                shows.
+            carrier: The engine whose workers run the task, such as a `CeleryCarrier`. None means
+                workers of duly.
+            limit: How many runs of the task may be running at once, over all workers. None means
+                any number.
+            limit_key: A function that gets the arguments of a call and returns a text of at most
+                255 bytes. The limit then applies to each text separately.
+            retention: How long ended runs are kept: in seconds, as a timedelta, or as a text such
+                as "90d" or "forever". By default as the settings say.
+        """
         if function is not None:
             return self._define(function, options)
         return lambda found: self._define(found, options)

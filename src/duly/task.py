@@ -91,9 +91,24 @@ class Task(Generic[P, R]):
     ) -> "BoundTask[P, R]":
         """Return the task with options for the calls made through it.
 
-        With your own `connection` to the store's database, a call is part of your transaction: the
-        run exists, and workers are notified, only when you commit. With `wake=False` workers are
-        not notified, and find the run at their next poll.
+        Args:
+            key: While the key holds, calls with it and the same arguments return one run, and other
+                arguments raise KeyConflict. 1 to 255 bytes; by default every call makes a new run.
+            delay: Seconds until the run is due, at most ten years. By default it is due at once.
+            at: The time at which the run is due, instead of `delay`. It needs a time zone.
+            queue: The queue that the run waits in. By default that of the task.
+            priority: Within a queue, runs with a higher number start first. By default that of the
+                task.
+            tags: Up to 32 names and texts to find the run by, each of at most 255 characters.
+                Names that begin with `duly.` are reserved.
+            expires: Seconds from the call after which the run is cancelled if it has not started.
+                By default as the task says.
+            unique: How long the key means one run, "run" or "active", as in `@app.task`. By default
+                as the task says.
+            connection: Your own connection to the store's database. The run is then part of your
+                transaction: it exists, and workers are notified, only when you commit.
+            wake: Whether workers are notified of the run. False, which needs a `connection`, lets
+                them find it at their next poll.
         """
         definition = self.definition
         if unknown:

@@ -83,6 +83,14 @@ def members(found: Found) -> Iterator[Found]:
         yield from (member for member in members(base) if member.words)
 
 
+def initializer(found: Found) -> Found:
+    """Return what takes the options of a class: its `__init__`, or for a dataclass the class."""
+    for item in getattr(found.node, "body", ()):
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return Found(found.name, item, ast.get_docstring(item) or "", found.module)
+    return found
+
+
 def signature(node: Function, *, name: str | None = None) -> str:
     """Return how a function is called."""
     arguments = node.args
