@@ -269,7 +269,8 @@ class TestStopping:
         assert f"INFO stopping: Ctrl-C; {waits}" in log
         assert f" waits up to 60 s for shop:linger {run.id}" in log
         assert "WARNING" not in log
-        assert run.id in log.splitlines()[-1]
+        (ended,) = (line for line in log.splitlines() if "at once, by" in line)
+        assert run.id in ended
 
     def test_a_worker_that_ends_before_its_task_logs_that_the_grace_was_too_short(self, stop):
         status, log, _ = stop((signal.SIGTERM, "did not end within"), grace="0.3")
