@@ -265,7 +265,7 @@ class TestStopping:
         status, log, run = stop((signal.SIGINT, " waits up to "), (signal.SIGINT, "at once, by"))
 
         assert status == 0
-        waits = "waiting up to 60 s for 1 running task; a second Ctrl-C ends the wait"
+        waits = "waiting up to 60 s for 1 running task; a second Ctrl-C kills running tasks"
         assert f"INFO stopping: Ctrl-C; {waits}" in log
         assert f" waits up to 60 s for shop:linger {run.id}" in log
         assert "WARNING" not in log
