@@ -16,21 +16,19 @@ from duly.api.queues import Queues, Workers
 from duly.api.runs import Runs
 from duly.api.sessions import Sessions
 from duly.app_protocol import AppProtocol
-from duly.clock import Clock
+from duly.app_store import AppStore
 from duly.connections import Connection, aexecute_dialogue, execute_dialogue
-from duly.context import is_inside_body_of, joined_connection
+from duly.context import joined_connection
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
-from duly.errors import BadOption, StoreRefused
+from duly.errors import BadOption
 from duly.events import EventBus
 from duly.observe.logs import log_event, log_notice
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
 from duly.store.ops import ResetKey
-from duly.store.per_process import PerProcess
-from duly.store.protocol import Store
 from duly.store.step_ops import SendEvent
 from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
 from duly.task_options import define
@@ -44,11 +42,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-TEST_URLS: set[str] = set()
-"""The store URLs of tests that run in this process. While there are any, no other may be used."""
 
-
-class Duly:
+class Duly(AppStore):
     """An application: its tasks and its store."""
 
     def __init__(
@@ -58,10 +53,35 @@ class Duly:
         tracing: Tracing | None = None,
         **settings: Unpack[AppOptions],
     ) -> None:
-        """Settings that are not passed come from DULY_… variables, or else from [tool.duly]."""
+        """Take settings that are not passed from DULY_… variables, [tool.duly], or the defaults.
+
+        Args:
+            url: The address of the store: `sqlite:///shop.db` for a file in the current folder, or
+                `postgresql://user@host/database`.
+            tracing: Makes spans of calls and attempts, such as `OpenTelemetry()` from
+                `duly.observe.tracing`. By default there are none.
+            version: The version of your application, which is shown with its workers.
+            concurrency: How many `def` tasks a worker process runs at once, each on a thread.
+            async_limit: How many `async def` tasks a worker process runs at once.
+            process_limit: Of the tasks that `concurrency` allows, how many may run in processes.
+                None means all.
+            processes: How many worker processes `duly worker` runs.
+            queues: The queues that a worker serves, each with an optional limit per worker process:
+                `mail:20,default`. Empty means every queue.
+            exclude_queues: Serve every queue except these: `mail,slow`. Not together with `queues`.
+            lease: Seconds without a heartbeat after which other workers may take over the runs of a
+                worker. At least three times `beat`.
+            beat: Seconds between two heartbeats of a worker.
+            grace: Seconds that running tasks have to end after SIGTERM. Then their process ends,
+                and their runs are queued again, or end `interrupted` with `on_crash="hold"`.
+            retention: How long runs that succeeded or were cancelled are kept after their end, in
+                seconds or as a text such as "7d". With "forever" or None they are never deleted.
+            dead_retention: How long dead letters are kept, in the same forms.
+            act_retention: How long the audit entries of operator actions are kept, in the same
+                forms. At least twelve hours.
+        """
         self.settings = load_settings(url=url or None, **settings)
-        self._url = self.settings.url
-        self._clock: Clock | None = None
+        super().__init__(self.settings.url)
         self._tracing = tracing
         self.registry = Registry()
         self.bus = EventBus()
@@ -73,7 +93,6 @@ class Duly:
         self.workers = Workers(self)
         self.sessions = Sessions(self)
         self._schedules: Schedules | None = None
-        self._store = PerProcess(self._open_store)
         self.before_calls: list[Callable[[], None]] = []
         """Hooks that are called before a task call is accepted.
 
@@ -122,7 +141,45 @@ class Duly:
         retention: float | timedelta | str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, **options: Any) -> Any:
-        """Make a function a task."""
+        """Make a function a task.
+
+        Args:
+            name: The name that is stored with the runs. By default `module:function`; a function
+                inside another one needs a name.
+            retries: How many retries a run has after attempts that failed, or a `Retry` that also
+                sets the delays. When none is left, the run ends as `failed`.
+            timeout: Seconds that one attempt may take. A longer attempt is ended and uses a retry;
+                None means no bound.
+            queue: The queue that the runs wait in.
+            priority: Within a queue, runs with a higher number start first.
+            on_crash: "rerun" runs a task again whose worker died; "hold" ends the run as
+                `interrupted` until a person decides, and only `retry_on` is then retried.
+            executor: Where the task runs: "loop" for `async def`, "thread" for `def`, or "process"
+                for a subprocess. By default the one of the first two that fits the function.
+            retry_on: The only exceptions that are retried. Empty means all, or with
+                `on_crash="hold"` none.
+            give_up_on: Exceptions that are never retried, even if `retry_on` includes them.
+            transaction: Whether what the task writes through `current().connection` commits
+                together with the completion of its run. For `def` tasks on threads only.
+            transaction_limit: Seconds that this transaction may be open before the attempt fails
+                with TransactionTooLong. By default 5 on SQLite and 60 on PostgreSQL.
+            key_ttl: Seconds that a key holds after the end of its run. None means forever.
+            unique: How long a key means one run: "run" until `key_ttl` is over, "active" only while
+                the run is queued or running.
+            expires: Seconds from the call after which a run is cancelled that has not started. None
+                means never.
+            aliases: Earlier names of the task, under which runs may still be stored.
+            redact: Names of arguments, and of keys and fields in them, whose values duly never
+                shows.
+            carrier: The engine whose workers run the task, such as a `CeleryCarrier`. None means
+                workers of duly.
+            limit: How many runs of the task may be running at once, over all workers. None means
+                any number.
+            limit_key: A function that gets the arguments of a call and returns a text of at most
+                255 bytes. The limit then applies to each text separately.
+            retention: How long ended runs are kept: in seconds, as a timedelta, or as a text such
+                as "90d" or "forever". By default as the settings say.
+        """
         if function is not None:
             return self._define(function, options)
         return lambda found: self._define(found, options)
@@ -209,57 +266,6 @@ class Duly:
             with self._opening:
                 self._schedules = self._schedules or Schedules(self)
         return self._schedules
-
-    # -- the store --
-
-    @property
-    def store(self) -> Store:
-        """The open store. Each process opens its own, including forked processes."""
-        if TEST_URLS and self._url not in TEST_URLS:
-            raise StoreRefused(
-                "this application does not belong to the harness of the running test, so it cannot "
-                "use its store, which may be a real one: name it as duly_app in pytest.ini or with "
-                "@pytest.mark.duly(app=…), or give it its own Harness"
-            )
-        return self._store.get()
-
-    def _open_store(self) -> Store:
-        from duly.store.store_factory import open_store  # noqa: PLC0415 - slow to import
-
-        return open_store(self._url, clock=self._clock)
-
-    @property
-    def url(self) -> str:
-        """The address of the store, whether open or not."""
-        return self._url
-
-    def use_url(self, url: str, *, clock: Clock | None = None) -> None:
-        """Use another store from now on. For workers and commands that get a store address.
-
-        `clock` replaces the clock of a store that uses the host's time. Tests pass it.
-        """
-        self._store.close()
-        self._url, self._clock = url, clock
-
-    def keep_store(self) -> Store:
-        """Return the store for a worker that owns this process. `close` then leaves it open."""
-        store = self.store
-        self._store.keep()
-        return store
-
-    @property
-    def is_open(self) -> bool:
-        """True if this process has the store open."""
-        return self._store.is_open
-
-    def close(self) -> None:
-        """Close the store. The next use opens it again.
-
-        Inside a task this does nothing, because the worker that runs the task still needs the
-        store.
-        """
-        if not is_inside_body_of(self._store.opened):
-            self._store.close()
 
     # -- enqueueing --
 

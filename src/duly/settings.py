@@ -182,43 +182,29 @@ def parse_proxies(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set from outside, checked as a whole."""
+    """Everything that can be set from outside, checked as a whole.
+
+    The docstring of `Duly` describes the settings that it takes.
+    """
 
     url: str = field(default="sqlite:///duly.db", repr=False)
-    """The address of the store."""
     app: str | None = None
     """The application that commands use, as module:attribute."""
     actor: str | None = None
     """The name recorded for operator actions. By default the user and the host of the process."""
     version: str | None = None
-    """The application's own version, shown with its workers."""
     concurrency: int = 10
-    """Threads of a worker process for def tasks."""
     async_limit: int = 200
-    """Coroutines that a worker process runs at once."""
     process_limit: int | None = None
-    """Of the tasks that `concurrency` allows, how many may run in processes. None means all."""
     processes: int = 1
-    """Worker processes under one supervisor."""
     queues: str = ""
-    """The queues to serve, each with its limit per worker: mail:20,default.
-
-    Empty for every queue.
-    """
     exclude_queues: str = ""
-    """Serve every queue except these: mail,slow."""
     lease: float = LEASE_SECONDS
-    """Seconds without a heartbeat after which other workers may take over a worker's runs."""
     beat: float = BEAT_SECONDS
-    """Seconds between heartbeats."""
     grace: float = GRACE_SECONDS
-    """Seconds that running tasks have to end after SIGTERM."""
     retention: float = RETENTION_SECONDS
-    """Seconds that finished runs are kept, or forever."""
     dead_retention: float = DEAD_RETENTION_SECONDS
-    """Seconds that dead letters are kept, or forever."""
     act_retention: float = ACT_RETENTION_SECONDS
-    """Seconds that audit entries are kept, or forever. At least twelve hours."""
     log_level: str = "INFO"
     """The lowest level that workers log."""
     log_format: str = "text"

@@ -13,12 +13,13 @@ from duly.async_threads import run_in_thread
 from duly.clock import new_id
 from duly.connections import Connection, aexecute_dialogue, enqueue_dialogue, execute_dialogue
 from duly.context import joined_connection
+from duly.core.amounts import check_priority
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.instants import microseconds_of
-from duly.core.key import check_key, check_name, check_tags
+from duly.core.key import check_key, check_name, check_unique, encode_tags
 from duly.core.record import fast_constructor
 from duly.errors import OUTAGES, BadOption, KeyConflict
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, PRIORITY, TRANSACTION_BYTES
+from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops import Accepted, Enqueue, Key
@@ -90,9 +91,24 @@ class Task(Generic[P, R]):
     ) -> "BoundTask[P, R]":
         """Return the task with options for the calls made through it.
 
-        With your own `connection` to the store's database, a call is part of your transaction: the
-        run exists, and workers are notified, only when you commit. With `wake=False` workers are
-        not notified, and find the run at their next poll.
+        Args:
+            key: While the key holds, calls with it and the same arguments return one run, and other
+                arguments raise KeyConflict. 1 to 255 bytes; by default every call makes a new run.
+            delay: Seconds until the run is due, at most ten years. By default it is due at once.
+            at: The time at which the run is due, instead of `delay`. It needs a time zone.
+            queue: The queue that the run waits in. By default that of the task.
+            priority: Within a queue, runs with a higher number start first. By default that of the
+                task.
+            tags: Up to 32 names and texts to find the run by, each of at most 255 characters.
+                Names that begin with `duly.` are reserved.
+            expires: Seconds from the call after which the run is cancelled if it has not started.
+                By default as the task says.
+            unique: How long the key means one run, "run" or "active", as in `@app.task`. By default
+                as the task says.
+            connection: Your own connection to the store's database. The run is then part of your
+                transaction: it exists, and workers are notified, only when you commit.
+            wake: Whether workers are notified of the run. False, which needs a `connection`, lets
+                them find it at their next poll.
         """
         definition = self.definition
         if unknown:
@@ -369,27 +385,6 @@ def instant(what: str, value: datetime) -> int:
         )
         raise BadOption(message)
     return microseconds_of(value)
-
-
-def check_priority(value: int) -> int:
-    """Return a priority, or raise BadOption if it is not valid."""
-    if type(value) is not int or abs(value) > PRIORITY:
-        message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
-        raise BadOption(message)
-    return value
-
-
-def check_unique(value: str) -> str:
-    """Return how long a key is unique, or raise BadOption."""
-    if value not in {"run", "active"}:
-        message = f'unique must be "run" or "active", not {value!r}'
-        raise BadOption(message)
-    return value
-
-
-def encode_tags(tags: dict[str, str] | None) -> str | None:
-    """Return the stored form of tags."""
-    return json.dumps(check_tags(tags)) if tags else None
 
 
 def _expiry(definition: Definition, expires: float | timedelta | None) -> int | None:

@@ -5,16 +5,17 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 
 import click
 import pytest
 import yaml
 
-from duly.cli import commands
+from duly.cli import commands, worker
 from duly.limits import GRACE_SECONDS
-from duly.settings import check_settings
+from duly.settings import Settings, check_settings
 from duly.worker.shutdown import KILL_AFTER_GRACE
-from tests.docs.pages import PAGES, blocks_of, name_of
+from tests.docs.pages import DOCS, PAGES, blocks_of, name_of
 
 SHELLS = ("sh", "console")
 ENDS = {"|", "||", "&", "&&", ";", ">", ">>", "2>&1"}
@@ -68,6 +69,34 @@ def test_a_command_that_a_page_mentions_exists(page):
                 found = command.get_command(click.Context(command), word)
                 assert found is not None, f"duly {said}: {word}"
                 command = found
+
+
+WORDS_FOR_EMPTY = {"queues": "every queue", "exclude_queues": "none"}
+
+
+def worker_defaults() -> Iterator[tuple[str, str]]:
+    """Yield the options and defaults in the table of `duly worker`."""
+    page = (DOCS / "how-to" / "workers.md").read_text()
+    table = page.partition("| Option | Default | Meaning |\n")[2].partition("\n\n")[0]
+    for row in table.splitlines()[1:]:
+        option, default, _ = row.strip("| ").split(" | ")
+        yield option.strip("`"), default
+
+
+def test_the_page_and_the_help_of_a_worker_have_the_defaults_of_its_settings():
+    settings = {each.name: each.default for each in fields(Settings)}
+    options = {name: each for each in worker.command.params for name in each.opts}
+    told = dict(worker_defaults())
+    real = {}
+    for option in told:
+        name, default = options[option].name, settings[options[option].name]
+        real[option] = WORDS_FOR_EMPTY.get(name) or f"{default:g}"
+
+    assert len(told) > 5
+    assert told == real
+    for option, default in real.items():
+        if default.isdigit():
+            assert options[option].help.endswith(f"; {default}.")
 
 
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=lambda block: block.place)

@@ -2,10 +2,12 @@
 
 import os
 import re
+from itertools import pairwise
 
 import pytest
 
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of
+from tests.docs.test_tutorial import missing_line
 from tests.servers.warm import warm
 
 IMPORTS = (
@@ -19,8 +21,19 @@ REDIS = "REDIS_URL"
 """A page that reads this environment variable needs a Redis."""
 INTERNALS = "internals"
 """The folder of pages for contributors, which the site leaves out."""
+TESTS = "# test_"
+"""A Python block contains this text if pytest runs it, so that the program prints nothing."""
 AT_ONCE = "before you run them again"
 """A page contains this text if its database must be deleted between two runs."""
+
+
+def outputs(page):
+    """Return the `text` blocks that show what the Python blocks before them print."""
+    return [
+        after.text
+        for before, after in pairwise(blocks(page))
+        if before.kind == "python" and after.kind == "text" and TESTS not in before.text
+    ]
 
 
 def snippets(page):
@@ -44,6 +57,8 @@ def test_the_snippets_of_a_page_run(page, tmp_path, request):
         )
         assert running.wait(50) == 0, log.read_text()
         assert "can lose commits" not in log.read_text()
+        for expected in outputs(page):
+            assert missing_line(expected, log.read_text()) is None, log.read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,8 +1,8 @@
 """The tutorial, followed exactly: its file, its commands in one shell, real kills.
 
 The output of each command matches the page: the lines of a `text` block must occur in this order
-in the output of the block before it. `…` matches any text. Ids match any id, because they differ
-every time.
+in the output of the block before it. `…` matches any text. Ids and times match any text, because
+they differ every time.
 """
 
 import os
@@ -22,7 +22,9 @@ from tests.docs.pages import DOCS, blocks
 PAGE = DOCS / "tutorial" / "index.md"
 LEFT_TO_THE_READER = ("pip install", "docker run")
 """Commands whose effect is already present in the test environment."""
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+VARYING = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?"
+)
 PATIENCE_SECONDS = 300
 
 
@@ -89,7 +91,7 @@ def missing_line(expected: str, printed: str) -> str | None:
     """Return the first expected line that was not printed, if any."""
     lines = iter(printed.splitlines())
     for line in expected.splitlines():
-        words = [re.escape(part) for part in UUID.sub("…", line).split("…")]
+        words = [re.escape(part) for part in VARYING.sub("…", line).split("…")]
         # The width of a column depends on its widest cell.
         pattern = re.compile(re.sub(r"(\\ )+", r"\\s+", ".*".join(words)).rstrip() + _REST)
         if not any(pattern.fullmatch(each) for each in lines):

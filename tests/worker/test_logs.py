@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 import duly
-from duly import Retry
+from duly import Retry, RetryAfter
 from duly.core.record import ScheduleRecord
 from duly.events import SupervisorReady, WorkerEnded
 from duly.observe.json_logs import JsonFormatter
@@ -152,6 +152,22 @@ def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, a
 
     (record,) = records_of(caplog, run)
     assert "Traceback" not in LineFormatter().format(record)
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_the_log_has_a_traceback_of_retry_after_only_when_no_retry_is_left(caplog, app):
+    @app.task(name="poll", retries=1)
+    def poll() -> None:
+        raise RetryAfter(0, "the bank is busy")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        run = poll.enqueue()
+        app.worker().drain(timeout=20)
+
+    first, last = (LineFormatter().format(record) for record in records_of(caplog, run))
+    assert first.endswith("again in 0.0 s: duly.errors.RetryAfter: the bank is busy")
+    assert "Traceback" in last
+    assert all("Traceback" in attempt.traceback for attempt in run.attempts())
 
 
 SCHEDULE = ScheduleRecord(

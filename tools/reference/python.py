@@ -2,10 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import NamedTuple
 
+from duly.settings import Settings
 from tools.reference import source
+from tools.reference.options import meanings, options, without_options
 from tools.reference.source import Found, Function
+from tools.reference.tables import shown, table
 
 
 class Handle(NamedTuple):
@@ -85,9 +89,8 @@ def python_page() -> str:
     parts += _module("duly", level=2)
     parts.append("## What you get from those")
     for handle in HANDLES:
-        node = source.find_class(handle.module, handle.name)
-        words = ast.get_docstring(node) or ""
-        parts += [f"### `{handle.said}`", words, *_members(node, handle.name)]
+        found = source.find(handle.module, handle.name)
+        parts += [f"### `{handle.said}`", found.words, *_members(found)]
     for name in ("duly.guard", "duly.testing", "duly.extend"):
         parts += _module(name, level=2)
     return _joined(parts)
@@ -120,22 +123,47 @@ def _described(found: Found, level: int) -> Iterator[str]:
             made = source.constructor(found.node)
             if made is not None and found.name not in MADE_BY_DULY:
                 yield f"`{made}`"
-            yield found.words
-            yield from _members(found.node, found.name)
+            yield without_options(found.words)
+            yield from _members(found)
         case _:
             yield found.words or f"`{ast.unparse(found.node)}`"
 
 
-def _members(node: ast.ClassDef, owner: str) -> Iterator[str]:
-    lines = []
-    for member in source.members(node):
-        if member.name in OF_THE_ENGINE.get(owner, ()):
+def _members(owner: Found) -> Iterator[str]:
+    made = source.initializer(owner)
+    lines, tables = [], [*_options(made, owner.name)]
+    for member in source.members(owner):
+        if member.name in {*OF_THE_ENGINE.get(owner.name, ()), *meanings(owner.words)}:
             continue
-        said = _said(member.node)
-        words = " ".join(member.words.split())
+        said, words = _said(member.node), " ".join(without_options(member.words).split())
+        title = f"{owner.name}.{member.name}"
+        described = [*_options(member, title)]
+        if described:
+            anchor = f"options-of-{title.replace('.', '')}".lower()
+            said, words = f"{member.name}(…)", f"{words} See [its options](#{anchor})."
+            tables += described
         lines.append(f"- `{said}`" + (f": {words}" if words else ""))
     if lines:
         yield "\n".join(lines)
+    yield from tables
+
+
+def _options(found: Found, title: str) -> Iterator[str]:
+    """Give a table of the options of a call, if its docstring describes them."""
+    meaning = meanings(found.words)
+    if not meaning:
+        return
+    yield f"#### Options of `{title}`"
+    defaults = {}
+    if found.name == "Duly":
+        yield without_options(found.words)
+        defaults = {each.name: shown(each.default) for each in fields(Settings)}
+    rows = []
+    for each in options(found):
+        default = defaults.get(each.name, each.default)
+        shown_default = f"`{default}`" if default else "required"
+        rows.append((f"`{each.name}`", f"`{each.type}`", shown_default, meaning[each.name]))
+    yield table(("Option", "Type", "Default", "Meaning"), rows)
 
 
 def _said(node: ast.stmt) -> str:

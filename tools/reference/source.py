@@ -5,6 +5,7 @@ Nothing has to be installed for that, and what is written looks the same under e
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
@@ -22,6 +23,8 @@ class Found(NamedTuple):
     node: ast.stmt
     words: str
     """The docstring, or for a value the text behind it."""
+    module: str
+    """Where it is defined."""
 
 
 @cache
@@ -53,34 +56,39 @@ def find(name: str, wanted: str) -> Found:
     for node, following in zip(body, [*body[1:], None], strict=True):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == wanted:
-                return Found(wanted, node, ast.get_docstring(node) or "")
+                return Found(wanted, node, ast.get_docstring(node) or "", name)
             case ast.ImportFrom(module=str(source), names=names):
                 for alias in names:
                     if (alias.asname or alias.name) == wanted and source.startswith("duly"):
                         return find(source, alias.name)._replace(name=wanted)
             case ast.Assign() | ast.AnnAssign() if wanted in _targets(node):
-                return Found(wanted, node, _text_behind(following))
+                return Found(wanted, node, _text_behind(following), name)
     raise LookupError(f"{name} offers {wanted}, which is not found in the code of duly")
 
 
-def find_class(name: str, wanted: str) -> ast.ClassDef:
-    """Find a class that a module offers."""
-    node = find(name, wanted).node
-    if not isinstance(node, ast.ClassDef):
-        raise TypeError(f"{name}.{wanted} is no class")
-    return node
-
-
-def members(node: ast.ClassDef) -> Iterator[Found]:
+def members(found: Found) -> Iterator[Found]:
     """Give the public members of a class that have words of their own, in their order."""
+    node = found.node
+    if not isinstance(node, ast.ClassDef):
+        raise TypeError(f"{found.module}.{found.name} is no class")
     for item, following in zip(node.body, [*node.body[1:], None], strict=True):
         match item:
             case ast.FunctionDef() | ast.AsyncFunctionDef() if not item.name.startswith("_"):
                 words = ast.get_docstring(item)
                 if words:
-                    yield Found(item.name, _as_called(node, item), words)
+                    yield Found(item.name, _as_called(node, item), words, found.module)
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
-                yield Found(name, item, _text_behind(following))
+                yield Found(name, item, _text_behind(following), found.module)
+    for base in _bases(found.module, node):
+        yield from (member for member in members(base) if member.words)
+
+
+def initializer(found: Found) -> Found:
+    """Return what takes the options of a class: its `__init__`, or for a dataclass the class."""
+    for item in getattr(found.node, "body", ()):
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return Found(found.name, item, ast.get_docstring(item) or "", found.module)
+    return found
 
 
 def signature(node: Function, *, name: str | None = None) -> str:
@@ -111,6 +119,13 @@ def constructor(node: ast.ClassDef) -> str | None:
     if not is_record:
         return None
     return f"{node.name}({', '.join(ast.unparse(field) for field in fields)})"
+
+
+def _bases(name: str, node: ast.ClassDef) -> Iterator[Found]:
+    """Find the bases of a class that are classes of duly."""
+    for base in node.bases:
+        with suppress(LookupError):
+            yield find(name, ast.unparse(base))
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:

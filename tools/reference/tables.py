@@ -13,6 +13,7 @@ from duly.cli.failures import status_of
 from duly.observe.metrics import DulyCollector
 from duly.settings import PREFIX, AppOptions, Settings
 from tools.reference import source
+from tools.reference.options import meanings
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -28,13 +29,14 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def settings_page() -> str:
     """Return the page on everything that can be set from outside."""
-    node = source.find_class("duly.settings", "Settings")
-    words = {member.name: member.words for member in source.members(node)}
+    own = source.members(source.find("duly.settings", "Settings"))
+    words = {member.name: member.words for member in own if member.words}
+    words |= meanings(source.initializer(source.find("duly", "Duly")).words)
     rows = [
         (
             f"`{each.name}`",
             f"`{PREFIX}{each.name.upper()}`",
-            "" if each.default in {None, ""} else f"`{_short(each.default)}`",
+            "" if each.default in {None, ""} else f"`{shown(each.default)}`",
             "yes" if each.name in {"url", *AppOptions.__annotations__} else "",
             words[each.name],
         )
@@ -53,10 +55,10 @@ def settings_page() -> str:
     )
 
 
-def _short(value: object) -> str:
+def shown(value: object) -> str:
     """Return a default as a person would write it."""
     if not isinstance(value, float):
-        return str(value)
+        return str(value) or '""'
     days, rest = divmod(value, 86_400)
     return f"{days:g}d" if days and not rest else f"{value:g}"
 

@@ -51,8 +51,8 @@ def command(
 ) -> None:
     """Run the tasks of APP (module:attribute) until SIGTERM or Ctrl-C.
 
-    A second signal ends everything at once. Options that you omit come from the application, DULY_…
-    or [tool.duly] in pyproject.toml: see `duly config`.
+    A second signal kills running tasks at once. Options that you omit come from the application,
+    DULY_… or [tool.duly] in pyproject.toml: see `duly config`.
     """
     app = reference or session.app_reference
     if app is None:

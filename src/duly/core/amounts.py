@@ -4,7 +4,7 @@ import math
 import re
 
 from duly.errors import BadOption
-from duly.limits import FOREVER_SECONDS
+from duly.limits import FOREVER_SECONDS, PRIORITY
 
 FOREVER = math.inf
 _SLOWEST = 1e-6
@@ -30,6 +30,14 @@ def check_seconds(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         message = f"{what} must be a number of seconds, not {value!r:.80}"
         raise BadOption(message)
+
+
+def check_priority(value: int) -> int:
+    """Return a priority, or raise BadOption if it is not valid."""
+    if type(value) is not int or abs(value) > PRIORITY:
+        message = f"priority must be a whole number within ±{PRIORITY}, not {value!r}"
+        raise BadOption(message)
+    return value
 
 
 def check_rate(rate: float | None) -> None:

@@ -1,5 +1,6 @@
-"""Checks keys and names, with the same rules for both databases."""
+"""Checks keys, names and tags, with the same rules for both databases."""
 
+import json
 import re
 
 from duly.core.states import RESERVED_TAGS
@@ -49,6 +50,19 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
             message = f"tag {name!r}: names that begin with {RESERVED_TAGS!r} are reserved for duly"
             raise BadOption(message)
     return tags
+
+
+def encode_tags(tags: dict[str, str] | None) -> str | None:
+    """Return the stored form of tags."""
+    return json.dumps(check_tags(tags)) if tags else None
+
+
+def check_unique(value: str) -> str:
+    """Return how long a key is unique, or raise BadOption."""
+    if value not in {"run", "active"}:
+        message = f'unique must be "run" or "active", not {value!r}'
+        raise BadOption(message)
+    return value
 
 
 def _check_text(what: str, text: str, limit: int) -> str:

@@ -9,10 +9,16 @@ from duly.limits import DELAY_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """`limit` retries after the first try, `base * factor**n` seconds apart, at most `max_delay`.
+    """How often a failed run is retried, and after which delays.
 
-    With `jitter`, each delay is drawn from its upper half. Otherwise a thousand runs that failed
-    together would all retry at the same moment.
+    Args:
+        limit: How many retries a run has after its first attempt. When none is left, the run ends
+            as `failed`.
+        base: Seconds until the first retry.
+        factor: Each further delay is this many times as long as the one before, at least 1.
+        max_delay: The longest delay, in seconds.
+        jitter: Whether each delay is drawn from the upper half of its time. Otherwise a thousand
+            runs that failed together would all retry at the same moment.
     """
 
     limit: int

@@ -110,7 +110,7 @@ def _log_worker_event(event: WorkerEvent) -> None:
         case SupervisorStopping(reason, running, grace):
             tasks = _count(running, "running task")
             again = "Ctrl-C" if reason == "Ctrl-C" else "signal"
-            waits = f"; waiting up to {grace:g} s for {tasks}; a second {again} ends the wait"
+            waits = f"; waiting up to {grace:g} s for {tasks}; a second {again} kills running tasks"
             logger.info("stopping: %s%s", reason, waits if running else "")
         case WorkerStopping(worker_id, running, grace):
             text = "worker %s waits up to %g s for %s"

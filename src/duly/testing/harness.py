@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from duly import faultpoints
-from duly.app import TEST_URLS, Duly
+from duly.app import Duly
+from duly.app_store import TEST_URLS
 from duly.clock import MICROSECONDS
 from duly.core.suggestions import nearest
 from duly.errors import BadOption
