@@ -178,11 +178,15 @@ class Inspector(Protocol):
         ...
 
     def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
-        """Return how many runs ended since then, in pieces of `step` microseconds."""
+        """Return how many runs ended since then, by their present state, in pieces of `step` µs."""
         ...
 
     def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
-        """Return how many runs ended since then, by task, queue and how they did."""
+        """Return how many runs ended since then, by task, queue and present state."""
+        ...
+
+    def count_every_end_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
+        """Return likewise, but with the ends that operators took back: a sum that only grows."""
         ...
 
     def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
