@@ -11,6 +11,8 @@ from rich.console import Console
 import duly.run
 from duly import Duly, Filter
 from duly.cli import tail, wait
+from duly.limits import TICK_BATCH
+from duly.store.ops import RegisterWorker, Tick
 from tests.cli.conftest import answer, error
 
 # The command refuses before it uses a store, so one kind is enough.
@@ -70,6 +72,33 @@ def test_an_empty_list_leaves_stdout_empty(app, cli):
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "No run" in result.stderr
+
+
+def test_an_empty_list_suggests_the_full_name_of_a_task(cli, run_of, drain, monkeypatch):
+    run_of("add", 1)
+    drain()
+
+    known = cli("runs", "list", "--task", "add")
+    unused = cli("runs", "list", "--task", "orders:stay")
+    strange = cli("runs", "list", "--task", "nonsense")
+    monkeypatch.delenv("DULY_APP")
+    recorded = cli("runs", "list", "--task", "add")
+
+    for result in (known, recorded):
+        assert result.exit_code == 0
+        assert result.stderr.endswith(". Did you mean orders:add?\n")
+    assert "Did you mean" not in unused.stderr
+    assert "Did you mean" not in strange.stderr
+
+
+def test_an_empty_list_suggests_a_task_that_only_waits(cli, app, run_of, monkeypatch):
+    run_of("add", 1)
+    app.store.apply([RegisterWorker("other", "host", 1, 15.0, "[]", "[]"), Tick(TICK_BATCH)])
+    monkeypatch.delenv("DULY_APP")
+
+    result = cli("runs", "list", "--task", "add", "--state", "failed")
+
+    assert result.stderr.endswith(". Did you mean orders:add?\n")
 
 
 def test_filters_narrow_the_list(cli, run_of, drain):
