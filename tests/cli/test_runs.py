@@ -256,6 +256,20 @@ def test_show_prints_the_traceback_and_the_audit_entries(cli, dead):
     assert "tester retry: the server is back" in result.stdout
 
 
+def test_show_prints_operator_retries_in_plain_words(app, cli, dead, drain):
+    for _ in range(2):
+        cli("runs", "retry", dead[0])
+        drain()
+
+    shown = cli("runs", "show", dead[0]).stdout
+
+    fields = [line.strip().split(maxsplit=1) for line in shown.splitlines()]
+    assert ["retried", "2 times, by an operator"] in fields
+    assert "attempt 1: raised after" in shown
+    assert "attempt 1 after operator retry 2: raised after" in shown
+    assert not {"generation", "claim"} & {field[0] for field in fields if field}
+
+
 def test_show_as_json(cli, dead):
     cli("runs", "retry", dead[0], "--reason", "again")
 
