@@ -139,6 +139,23 @@ def test_the_log_has_the_traceback_of_every_attempt_that_failed(caplog, app, for
             assert json.loads(line)["traceback"].startswith("Traceback")
 
 
+def test_the_time_of_a_text_line_is_in_utc_as_in_json(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    record = logging.makeLogRecord(
+        {"msg": "hello", "levelname": "INFO", "created": 1.25, "msecs": 250}
+    )
+
+    try:
+        line = LineFormatter().format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert line == "1970-01-01T00:00:01.250Z INFO hello"
+    assert json.loads(JsonFormatter().format(record))["at"] == "1970-01-01T00:00:01.250Z"
+
+
 @pytest.mark.stores("sqlite-wal")
 def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, app):
     @app.task(name="charge")
