@@ -11,6 +11,7 @@ import duly
 from duly import Retry
 from duly.core.record import ScheduleRecord
 from duly.events import SupervisorReady, WorkerEnded
+from duly.limits import PAGE
 from duly.observe.json_logs import JsonFormatter
 from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
@@ -196,6 +197,13 @@ def test_a_supervisor_that_is_ready_lists_tasks_queues_concurrency_and_schedules
     assert lines[0]["tasks"] == ["charge", "report"]
     assert lines[1]["processes"] == 2
     assert lines[2]["schedules"] == {"nightly": "1970-01-01T02:00:00.000000Z"}
+
+
+def test_a_page_of_schedules_may_not_be_all_of_them(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready(schedules=(SCHEDULE,) * PAGE))
+
+    assert caplog.messages[-1].startswith("200 or more schedules, next: nightly at ")
 
 
 def test_a_supervisor_without_tasks_warns(caplog):

@@ -160,7 +160,12 @@ class PostgresInspector:
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return workers, newest first."""
-        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {"worker_id": None})]
+
+    def get_worker(self, worker_id: str) -> WorkerRecord | None:
+        """Return one worker, however many registered after it."""
+        found = self._query(SQL["workers"], {"worker_id": worker_id})
+        return WorkerRecord(*found[0]) if found else None
 
     def list_queues(self) -> list[QueueRecord]:
         """Return queues by name."""

@@ -131,7 +131,15 @@ class SqliteInspector:
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return workers, newest first."""
-        rows = [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+        return self._workers(None)
+
+    def get_worker(self, worker_id: str) -> WorkerRecord | None:
+        """Return one worker, however many registered after it."""
+        return next(iter(self._workers(worker_id)), None)
+
+    def _workers(self, worker_id: str | None) -> list[WorkerRecord]:
+        found = self._query(SQL["workers"], {"worker_id": worker_id})
+        rows = [WorkerRecord(*row) for row in found]
         now = self.now()
         return [row._replace(seen_at=self._last_seen(row)).as_of(now) for row in rows]
 
