@@ -4,7 +4,7 @@ import os
 import random
 import threading
 import time
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
@@ -21,11 +21,16 @@ else:  # pragma: no cover - other systems have no such clock
 def boot_id() -> bytes:
     """Return an id of this boot of the machine."""
     try:
-        # open, since importing pathlib would slow down every program that only enqueues.
-        with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
-            return bytes.fromhex(file.read().strip().replace("-", ""))
+        return _read_boot_id()
     except OSError:
         return bytes(16)
+
+
+@cache
+def _read_boot_id() -> bytes:
+    # open, since importing pathlib would slow down every program that only enqueues.
+    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
+        return bytes.fromhex(file.read().strip().replace("-", ""))
 
 
 class Clock(Protocol):

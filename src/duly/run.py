@@ -103,6 +103,7 @@ class Run(Generic[R]):
             knows_task=definition is not None,
             holders=store.list_holders(run, self._app.registry.other_names(run.task)),
             interrupted_in=outermost_steps(unresolved_steps(every)),
+            app=self._app.settings.app,
         )
         shown = None if definition is None else definition.codec.redacted(run.arguments)
         if shown != run.arguments:

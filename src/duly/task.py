@@ -16,7 +16,7 @@ from duly.context import joined_connection
 from duly.core.amounts import check_priority
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.instants import microseconds_of
-from duly.core.key import check_key, check_name, check_unique, encode_tags
+from duly.core.key import check_key, check_queue, check_unique, encode_tags
 from duly.core.record import fast_constructor
 from duly.errors import OUTAGES, BadOption, KeyConflict
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
@@ -127,7 +127,7 @@ class Task(Generic[P, R]):
             unique=check_unique(unique or definition.unique),
             delay=0 if delay is None else microseconds("delay", delay),
             at=None if at is None else instant("at", at),
-            queue=definition.queue if queue is None else check_name("queue", queue),
+            queue=definition.queue if queue is None else check_queue(queue),
             priority=definition.priority if priority is None else check_priority(priority),
             tags=encode_tags(tags),
             expires=_expiry(definition, expires),

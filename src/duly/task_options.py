@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from duly.context import RunConnection
 from duly.core.amounts import check_priority, check_retention, retention_of
 from duly.core.class_codecs import signature_of
-from duly.core.key import check_name, check_unique
+from duly.core.key import check_name, check_queue, check_unique
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
@@ -69,7 +69,7 @@ def define(
         codec=CallCodec(function, redact=_texts("redact", redact), without=connection),
         retry=retry,
         timeout=timeout,
-        queue=check_name("queue", queue),
+        queue=check_queue(queue),
         priority=check_priority(priority),
         hold=on_crash == "hold",
         executor=_executor(executor, transaction=transaction, is_async=is_async),

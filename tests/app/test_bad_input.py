@@ -77,6 +77,7 @@ OPTIONS = {
     "unique": ({"key": "a", "unique": "ever"}, 'unique must be "run" or "active"'),
     "empty queue": ({"queue": ""}, "queue must have 1 to 255 bytes"),
     "queue with a newline": ({"queue": "a\nb"}, "must not contain blanks, commas or control"),
+    "queue like an option": ({"queue": "-q"}, "queue '-q' must not begin with '-'"),
     "queue with NUL": ({"queue": "a\0"}, "contains a NUL character"),
     "queue that is no text": ({"queue": ["mail"]}, "queue must be a string, not list"),
     "priority as a float": ({"priority": 1.0}, "priority must be a whole number"),

@@ -39,6 +39,7 @@ REFUSED = {
     "empty queue": ({"queue": ""}, "queue must have 1 to 255 bytes"),
     "queue with a blank": ({"queue": "my mail"}, "must not contain blanks"),
     "queue with a comma": ({"queue": "a,b"}, "must not contain blanks, commas"),
+    "queue like an option": ({"queue": "-q"}, "queue '-q' must not begin with '-'"),
     "queue that is no text": ({"queue": 7}, "queue must be a string, not int"),
     "name with a blank": ({"name": "send mail"}, "task name 'send mail' must not contain blanks"),
     "name too long": ({"name": "n" * 256}, "task name must have 1 to 255 bytes"),

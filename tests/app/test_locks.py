@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -39,6 +40,17 @@ def test_a_lock_has_one_holder_while_the_other_caller_waits(app, other):
 
     assert order == ["first 1", "second 2"]
     assert not held.is_held
+
+
+def test_a_lock_is_held_by_the_name_that_its_application_was_made_with(
+    store_url, other, monkeypatch
+):
+    monkeypatch.setenv("DULY_ACTOR", "ann")
+    with closing(Duly(store_url)) as app:
+        monkeypatch.setenv("DULY_ACTOR", "bob")
+
+        with app.lock("index"), pytest.raises(LockBusy, match="'index' is held by ann;"):
+            other.lock("index", timeout=0).acquire()
 
 
 def test_the_error_for_a_busy_lock_names_its_holder(app, other):

@@ -58,6 +58,7 @@ ONE_DIALECT = {
             "settle.start_key_expiry",
             "settle.succeed",
             "settle.tally",
+            "settle.tally_change",
             "settle.tally_retry",
             "prune.fold_away",
             "claim.sizes_ready",

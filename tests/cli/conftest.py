@@ -39,6 +39,8 @@ def send(text: str) -> None:
 
 @app.task(redact=("secret",))
 def log_in(user: str, secret: str) -> str:
+    if user == "stranger":
+        raise PermissionError(f"{user} may not use {secret}")
     return user
 
 

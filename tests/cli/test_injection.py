@@ -14,12 +14,12 @@ from tests.cli.conftest import answer
 DULY = str(Path(sys.executable).with_name("duly"))
 
 CORPUS = (
-    "a\n2030-01-01 00:00:00,000 INFO forged",
-    "a\r2030-01-01 00:00:00,000 INFO forged",
-    "a\r\n2030-01-01 00:00:00,000 INFO forged",
-    "a\x0b2030-01-01 00:00:00,000 INFO forged",
-    "a\x852030-01-01 00:00:00,000 INFO forged",
-    "a\u20282030-01-01 00:00:00,000 INFO forged",
+    "a\n2030-01-01T00:00:00.000Z INFO forged",
+    "a\r2030-01-01T00:00:00.000Z INFO forged",
+    "a\r\n2030-01-01T00:00:00.000Z INFO forged",
+    "a\x0b2030-01-01T00:00:00.000Z INFO forged",
+    "a\x852030-01-01T00:00:00.000Z INFO forged",
+    "a\u20282030-01-01T00:00:00.000Z INFO forged",
     'a"}\n{"level": "info", "message": "forged"}',
     "\x1b[2J\x1b[31mred",
     "\x1b]0;title\x07",
@@ -31,7 +31,7 @@ CORPUS = (
     "\x7f",
     "[bold red]markup[/]",
 )
-ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO|WARNING|ERROR) ")
+ENTRY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) ")
 
 HOSTILE = """
 import logging

@@ -11,6 +11,8 @@ from rich.console import Console
 import duly.run
 from duly import Duly, Filter
 from duly.cli import tail, wait
+from duly.limits import TICK_BATCH
+from duly.store.ops import RegisterWorker, Tick
 from tests.cli.conftest import answer, error
 
 # The command refuses before it uses a store, so one kind is enough.
@@ -70,6 +72,33 @@ def test_an_empty_list_leaves_stdout_empty(app, cli):
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "No run" in result.stderr
+
+
+def test_an_empty_list_suggests_the_full_name_of_a_task(cli, run_of, drain, monkeypatch):
+    run_of("add", 1)
+    drain()
+
+    known = cli("runs", "list", "--task", "add")
+    unused = cli("runs", "list", "--task", "orders:stay")
+    strange = cli("runs", "list", "--task", "nonsense")
+    monkeypatch.delenv("DULY_APP")
+    recorded = cli("runs", "list", "--task", "add")
+
+    for result in (known, recorded):
+        assert result.exit_code == 0
+        assert result.stderr.endswith(". Did you mean orders:add?\n")
+    assert "Did you mean" not in unused.stderr
+    assert "Did you mean" not in strange.stderr
+
+
+def test_an_empty_list_suggests_a_task_that_only_waits(cli, app, run_of, monkeypatch):
+    run_of("add", 1)
+    app.store.apply([RegisterWorker("other", "host", 1, 15.0, "[]", "[]"), Tick(TICK_BATCH)])
+    monkeypatch.delenv("DULY_APP")
+
+    result = cli("runs", "list", "--task", "add", "--state", "failed")
+
+    assert result.stderr.endswith(". Did you mean orders:add?\n")
 
 
 def test_filters_narrow_the_list(cli, run_of, drain):
@@ -225,6 +254,20 @@ def test_show_prints_the_traceback_and_the_audit_entries(cli, dead):
     assert "Traceback (most recent call last)" in result.stdout
     assert "ConnectionError: nobody answers order-0" in result.stdout
     assert "tester retry: the server is back" in result.stdout
+
+
+def test_show_prints_operator_retries_in_plain_words(app, cli, dead, drain):
+    for _ in range(2):
+        cli("runs", "retry", dead[0])
+        drain()
+
+    shown = cli("runs", "show", dead[0]).stdout
+
+    fields = [line.strip().split(maxsplit=1) for line in shown.splitlines()]
+    assert ["retried", "2 times, by an operator"] in fields
+    assert "attempt 1: raised after" in shown
+    assert "attempt 1 after operator retry 2: raised after" in shown
+    assert not {"generation", "claim"} & {field[0] for field in fields if field}
 
 
 def test_show_as_json(cli, dead):

@@ -61,6 +61,15 @@ def test_why_prints_the_outcome_of_a_run_that_has_ended(cli, run_of, drain):
     assert said.startswith(f"Run {run.id} (orders:add): the run has ended: succeeded, ")
 
 
+def test_why_prints_the_error_of_a_run_that_failed_without_its_secrets(cli, run_of, drain):
+    run = run_of("log_in", "stranger", "hunter2")
+    drain()
+
+    said = cli("why", run.id).stdout
+
+    assert said.endswith("; its last error is PermissionError: stranger may not use ***.\n")
+
+
 def test_why_of_an_unknown_run_is_not_found(app, cli):
     assert cli("why", "00000000-0000-7000-8000-00000000dead").exit_code == 3
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from duly.core.record import AttemptRecord, RunRecord, StepRecord, WorkerRecord
+from duly.core.concurrency_limits import limited_lane
+from duly.core.record import AttemptRecord, LimitHolder, RunRecord, StepRecord, WorkerRecord
 from duly.core.why import Situation, why
 
 SECOND = 1_000_000
@@ -58,11 +59,19 @@ FAILED = AttemptRecord("run", 1, 1, 1, "raised", None, NOW, NOW, "OSError: no ro
 SLEEP = StepRecord("run", "rest", "sleep", False, None, NOW + 60 * SECOND, None, 1, NOW, None)
 EVENT = SLEEP._replace(name="paid?", kind="wait", awaited="paid", wake_at=None)
 CHILDREN = EVENT._replace(kind="gather", awaited='["a", "b"]')
+LIMITED = RUN._replace(lane=limited_lane("thread", "shop:send"))
+HOLDER = LimitHolder("task", None, "first", "worker")
 LATER = RUN._replace(due_at=NOW + 90 * SECOND)
 RUNNING = RUN._replace(state="running", worker_id="worker", claimed_at=NOW - 7 * SECOND)
 SILENT = WORKER._replace(state="silent", seen_at=NOW - 16 * SECOND)
 CASES = [
     (RUN._replace(state="failed", cause="raised", finished_at=NOW), {}, "ended", "failed (raised)"),
+    (
+        RUN._replace(state="failed", finished_at=NOW, error="OSError: no route\nat"),
+        {},
+        "ended",
+        "2027-01-15 08:00:00 UTC (now); its last error is OSError: no route",
+    ),
     (RUN._replace(state="interrupted", finished_at=NOW), {}, "ended", "find out, then retry or"),
     (RUNNING, {}, "running", "worker worker (pid 4711 on host) has been running it for 7 s"),
     (RUNNING._replace(cancel_requested=True), {}, "running", "cancellation was requested"),
@@ -88,6 +97,20 @@ CASES = [
         "queue 'mail' is paused; resume it with `duly queues resume mail`",
     ),
     (RUN, {"workers": []}, "no_worker", "no worker has been seen on /data/duly.db; start one"),
+    (RUN, {"workers": []}, "no_worker", "start one with `duly worker module:app`; if"),
+    (RUN, {"workers": [], "app": "shop:app"}, "no_worker", "start one with `duly worker`; if"),
+    (
+        LIMITED,
+        {"holders": [HOLDER], "knows_task": False},
+        "limit",
+        "pass --app module:attribute, to see how many runs",
+    ),
+    (
+        LIMITED,
+        {"holders": [HOLDER], "knows_task": False, "app": "shop:app"},
+        "limit",
+        "shop:app does not define the task: pass --app of the application that does, to see how",
+    ),
     (RUN, {"workers": [SILENT]}, "no_worker", "seen since 2027-01-15 07:59:44 UTC (16 s ago) on"),
     (RUN, {"workers": [WORKER._replace(state="stopped")]}, "no_worker", "another store"),
     (

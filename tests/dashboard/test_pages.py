@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -456,3 +457,28 @@ def test_the_overview_names_the_session_whose_transaction_is_open_for_too_long(
 
         assert f"in session {other.info.backend_pid} of user" in page
         assert "nightly report" in page
+
+
+def test_a_failed_run_that_succeeded_after_a_retry_is_no_failure_any_more(shop, client):
+    failed = shop.charge.enqueue(1)
+    shop.app.enqueue_many(shop.nothing.call(number) for number in range(7))
+    shop.app.worker().drain()
+    before = client.get("/").text
+    shop.broken = False
+
+    for _ in range(2):
+        failed.retry()
+        shop.app.worker().drain()
+
+    after = {path: client.get(path).text for path in ("/", "/?window=1h", "/?window=7d", "/tasks")}
+    assert "12 % of the last hour&#39;s runs failed (1 of 8)" in before
+    assert "Nothing failed" not in before
+    for path, page in after.items():
+        assert "runs failed" not in page, path
+        assert ("Nothing failed" in page) == (path != "/tasks"), path
+        assert ('id="ended">8<' in page) == (path != "/tasks"), path
+    assert "charge" in after["/tasks"]
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    (runs,) = [each for each in families if each.name == "duly_runs"]
+    ends = {sample.labels["outcome"]: sample.value for sample in runs.samples}
+    assert ends["failed"] == 1, "counters of monitors never shrink"

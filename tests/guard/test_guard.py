@@ -50,6 +50,17 @@ class TestOnce:
                 assert not claim.first
                 assert claim.result == {"id": "ch_1"}
 
+    def test_a_guard_reads_the_settings_for_its_name_when_it_opens(self, guard, monkeypatch):
+        monkeypatch.setenv("DULY_ACTOR", "ann")
+        with guard.once("first"):
+            pass
+        monkeypatch.setenv("DULY_ACTOR", "bob")
+
+        with guard.once("second"):
+            holder = guard.look("second").holder
+
+        assert holder == "ann"
+
     def test_a_block_that_ends_without_an_explicit_outcome_is_done(self, guard):
         with guard.once("invoice:42"):
             pass

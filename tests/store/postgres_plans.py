@@ -42,9 +42,10 @@ DUE = Kind("6")
 PARKED = Kind("7", ", parked", ", 'unregistered'")
 FINISHED = Kind(
     "8",
-    ", state, outcome, generation, claim_number, attempt, retries_used, crashes, tags, finished_at",
+    ", state, outcome, generation, claim_number, attempt, retries_used, crashes, tags, started_at,"
+    " finished_at",
     """, 'succeeded', 'returned', 1, 1, 1, 0, 0, '{"name": "value"}',"""
-    f" CASE WHEN n <= {FEW} THEN {LONG_AGO} ELSE now() END",
+    f" {LONG_AGO}, CASE WHEN n <= {FEW} THEN {LONG_AGO} ELSE now() END",
 )
 CARRIED = Kind("9")
 HANDED = Kind("a")

@@ -320,10 +320,12 @@ CASES = [
             "lane": None,
             "delay": 0,
             "arguments": None,
+            "change": "redriven",
         },
         1,
         UPKEEP,
     ),
+    Case("operate.discard", ENDED | {"change": "discarded"}, 1, UPKEEP),
     *(
         Case(f"prune.{name}", OLD | {"after": 0}, rows, UPKEEP)
         for name, rows in [

@@ -114,10 +114,10 @@ def test_a_thread_does_not_keep_a_broken_application_from_being_told(ask):
 @pytest.mark.parametrize(
     ("line", "how"),
     [
-        ("os._exit(0)", "with status 0"),
-        ("os._exit(3)", "with status 3"),
-        ("os.kill(os.getpid(), 9)", "by signal 9 (SIGKILL)"),
-        ("os.closerange(3, 64)", "with status 1"),
+        ("os._exit(0)", "ended with status 0"),
+        ("os._exit(3)", "ended with status 3"),
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        ("os.closerange(3, 64)", "ended with status 1"),
     ],
 )
 @pytest.mark.parametrize("before", ["", _FORK], ids=["alone", "with a fork"])
@@ -127,7 +127,7 @@ def test_an_end_before_they_are_told_is_told(ask, line, how, before):
     assert found == "1"
     (told,) = said.splitlines()
     assert told.startswith(
-        f"Error: the process that imports odd:app ended {how} before it reported its settings; "
+        f"Error: the process that imports odd:app {how} before it reported its settings; "
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from duly import BadOption, Duly
 from duly.clock import monotonic, new_id
-from duly.core.served_queues import parse_queues
+from duly.core.served_queues import parse_names, parse_queues
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.limits import CLAIM_BATCH
@@ -301,6 +301,12 @@ def test_queues_are_read_from_text(text, expected):
 def test_queues_that_mean_nothing_are_refused(text):
     with pytest.raises(BadOption, match="not of the form name or name:limit"):
         parse_queues(text)
+
+
+def test_an_option_is_not_taken_for_the_name_of_a_queue():
+    for read in (parse_queues, parse_names):
+        with pytest.raises(BadOption, match="queue '--drain' must not begin with '-', as the opt"):
+            read("mail,--drain")
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"async_limit": 0}, {"grace": -1}])

@@ -11,6 +11,7 @@ import duly
 from duly import Retry, RetryAfter
 from duly.core.record import ScheduleRecord
 from duly.events import SupervisorReady, WorkerEnded
+from duly.limits import PAGE
 from duly.observe.json_logs import JsonFormatter
 from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
@@ -139,6 +140,23 @@ def test_the_log_has_the_traceback_of_every_attempt_that_failed(caplog, app, for
             assert json.loads(line)["traceback"].startswith("Traceback")
 
 
+def test_the_time_of_a_text_line_is_in_utc_as_in_json(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    record = logging.makeLogRecord(
+        {"msg": "hello", "levelname": "INFO", "created": 1.25, "msecs": 250}
+    )
+
+    try:
+        line = LineFormatter().format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert line == "1970-01-01T00:00:01.250Z INFO hello"
+    assert json.loads(JsonFormatter().format(record))["at"] == "1970-01-01T00:00:01.250Z"
+
+
 @pytest.mark.stores("sqlite-wal")
 def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, app):
     @app.task(name="charge")
@@ -195,6 +213,13 @@ def test_a_supervisor_that_is_ready_lists_tasks_queues_concurrency_and_schedules
     assert lines[0]["tasks"] == ["charge", "report"]
     assert lines[1]["processes"] == 2
     assert lines[2]["schedules"] == {"nightly": "1970-01-01T02:00:00.000000Z"}
+
+
+def test_a_page_of_schedules_may_not_be_all_of_them(caplog):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(ready(schedules=(SCHEDULE,) * PAGE))
+
+    assert caplog.messages[-1].startswith("200 or more schedules, next: nightly at ")
 
 
 def test_a_supervisor_without_tasks_warns(caplog):

@@ -1,5 +1,6 @@
 """The memory a worker shares with its keeper: what a dead worker's marks say."""
 
+import errno
 import math
 import os
 import struct
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from duly import clock
 from duly.clock import boot_id, monotonic, new_id
 from duly.events import EventBus
 from duly.worker.log_spool import log_spool_path
@@ -122,6 +124,23 @@ def test_marks_of_another_boot_are_not_believed(slots, seen):
     slots._memory[8:24] = bytes(reversed(boot_id()))
 
     assert not seen.is_of_this_boot()
+
+
+def test_the_boot_is_read_once_and_a_failure_to_read_it_is_not_kept(monkeypatch):
+    clock._read_boot_id.cache_clear()
+    with monkeypatch.context() as without_files:
+        without_files.setattr("builtins.open", _no_file)
+        assert boot_id() == bytes(16)
+
+    found = boot_id()
+    monkeypatch.setattr("builtins.open", _no_file)
+
+    assert found != bytes(16)
+    assert boot_id() == found
+
+
+def _no_file(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_a_file_that_is_not_ours_is_not_believed(slots, seen):

@@ -228,7 +228,7 @@ class Trial:
     def kills_seen_by_supervisors(self) -> int:
         """Return how many deaths of workers by SIGKILL their supervisors saw with waitpid."""
         return sum(
-            name == "WorkerEnded" and f"status {-signal.SIGKILL}" in fields[1]
+            name == "WorkerEnded" and signal.SIGKILL.name in fields[1]
             for name, _pid, _at, *fields in self.journal.read_events()
         )
 

@@ -10,6 +10,7 @@ from duly.clock import MICROSECONDS, SystemClock
 from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import WorkerRecord
 from duly.core.stranded_runs import find_stranded_runs
+from duly.core.why import worker_command
 from duly.store.protocol import Store
 
 _SKEW_SECONDS = 1.0
@@ -27,7 +28,7 @@ def examine(host: AppProtocol) -> list[Diagnosis]:
             "workers",
             f"{len(workers)} live",
             bad=not workers,
-            remedy="start one: duly worker module:app",
+            remedy=f"start one: {worker_command(host.settings.app)}",
         ),
         *_stranded(store),
         *_unserved(host.registry.names(), workers),

@@ -5,7 +5,7 @@ from types import EllipsisType
 
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
-from duly.core.key import check_name
+from duly.core.key import check_queue
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
 from duly.limits import QUEUE_SIZE, TICK_BATCH
@@ -47,7 +47,7 @@ class Queues:
         QueueFull.
         """
         how = (resolve_actor(actor), check_reason(reason))
-        queue = check_name("queue", name)
+        queue = check_queue(name)
         ops: list[LimitQueue | SetQueueCapacity] = []
         if limit is not ...:
             ops.append(LimitQueue(queue, _count("a limit", limit), *how))
@@ -60,7 +60,7 @@ class Queues:
 
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = resolve_actor(actor)
-        op = PauseQueue(check_name("queue", name), paused, who, check_reason(reason))
+        op = PauseQueue(check_queue(name), paused, who, check_reason(reason))
         # Without the tick, workers would find the parked runs only after some seconds.
         self._app.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
 

@@ -71,9 +71,8 @@ def _fields(run: RunRecord, view: ArgumentView, now: int, *, why: str) -> list[t
         ("call", view.full(run)),
         ("result", view.result_text(run) if run.state == State.SUCCEEDED else ""),
         ("progress", progress_of(run)),
-        ("generation", str(run.generation)),
         ("attempt", _attempt_text(run)),
-        ("claim", str(run.claim_number)),
+        ("retried", _retried_text(run)),
         ("worker", run.worker_id or ""),
         ("made", shown_instant(run.created_at, now)),
         ("due", shown_instant(run.due_at, now)),
@@ -94,6 +93,13 @@ def _attempt_text(run: RunRecord) -> str:
     return f"{run.attempt} ({', '.join(why)})" if why else str(run.attempt)
 
 
+def _retried_text(run: RunRecord) -> str:
+    """Return how often operators have retried a run; empty for never."""
+    retries = run.generation - 1
+    times = "once" if retries == 1 else f"{retries} times"
+    return f"{times}, by an operator" if retries else ""
+
+
 _UNTIMED = frozenset({"lost", "stopped", "handed_back"})
 """Outcomes that another process recorded, which does not know when the task ended."""
 
@@ -102,7 +108,8 @@ def _print_attempt(attempt: AttemptRecord) -> None:
     took = ""
     if attempt.started_at is not None and attempt.outcome not in _UNTIMED:
         took = f" after {seconds_text(attempt.finished_at - attempt.started_at)}"
-    again = f", generation {attempt.generation}" if attempt.generation > 1 else ""
+    retries = attempt.generation - 1
+    again = f" after operator retry {retries}" if retries else ""
     print_heading(f"attempt {attempt.attempt}{again}: {attempt.outcome}{took}")
     if attempt.traceback:
         print_block(attempt.traceback, indent="  ")

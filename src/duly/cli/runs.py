@@ -22,8 +22,12 @@ from duly.cli.tail import changes, print_change
 from duly.cli.wait import wait_for
 from duly.clock import monotonic
 from duly.core.states import State
+from duly.core.suggestions import similar
 from duly.limits import PAGE
 from duly.run import Run
+
+_MEANT = 3
+"""The number of similar tasks that are named."""
 
 
 @click.group("runs", cls=ListGroup)
@@ -52,7 +56,10 @@ def list_runs(
     which = Filters(**filters).resolve(app.store)
     page = app.runs.page(which, limit=limit, cursor=cursor)
     view = ArgumentView(app, session, show=show_args)
-    print_runs(app, session, page, view, none=f"No run matches in {app.store.shown_url}.")
+    none = f"No run matches in {app.store.shown_url}."
+    if which.task is not None and not page:
+        none += _suggestion(app, str(which.task))
+    print_runs(app, session, page, view, none=none)
 
 
 @command.command("tail")
@@ -216,6 +223,20 @@ def resolve_run(
     app = app_of(session)
     run = app.runs.resolve(run_id, done=done, result=value, step=step, reason=reason)
     _print_queued_again(app, session, run)
+
+
+def _suggestion(app: Duly, task: str) -> str:
+    """Return a question that names similar tasks, or "" if there is none or the task is known.
+
+    It reads no runs: tasks are known from the application, from workers and from counts.
+    """
+    known = set(app.registry.names())
+    for worker in app.store.list_workers():
+        known.update(json.loads(worker.tasks))
+    known.update(each.task for each in app.store.count_every_end_of_tasks(0))
+    known.update(each.task for each in app.store.list_unregistered())
+    meant = [] if task in known else similar(task, known)
+    return f" Did you mean {' or '.join(meant[:_MEANT])}?" if meant else ""
 
 
 def _print_queued_again(app: Duly, session: CommandSession, run: Run[Any]) -> None:

@@ -12,6 +12,7 @@ from duly.cli.tables import Column, print_table
 from duly.core.instants import relative
 from duly.core.record import WorkerRecord
 from duly.core.served_queues import ServedQueues
+from duly.core.why import worker_command
 
 _COLUMNS = (
     Column("ID", whole=True),
@@ -52,7 +53,7 @@ def list_workers(session: CommandSession) -> None:
     elif not workers:
         print_note(
             f"No worker has been seen on {app.store.shown_url} yet; start one with "
-            f"`duly worker module:app`."
+            f"`{worker_command(app.settings.app)}`."
         )
     else:
         now = app.store.now()

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from duly import Duly, Task
-from duly.actor import resolve_actor
+from duly.actor import actor_of, resolve_actor
 from duly.api.prune import prune
 from duly.clock import MICROSECONDS, new_id
 from duly.compat.async_cutover import move_once_tasks
@@ -119,7 +119,8 @@ class DistributedDBLock:
             await self.release(task_name)
 
     def _acquire(self, task_name: str) -> Ownership | Locked:
-        return acquire_ownership(self._duly.store, task_name, new_id(), ttl=self.lock_time)
+        store, holder = self._duly.store, actor_of(self._duly.settings.actor)
+        return acquire_ownership(store, task_name, new_id(), holder=holder, ttl=self.lock_time)
 
 
 class AsyncScheduler:

@@ -26,6 +26,14 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
+def check_queue(name: str) -> str:
+    """Return the name of a queue, or raise BadOption if it is not valid."""
+    if check_name("queue", name).startswith("-"):
+        message = f"queue {name!r} must not begin with '-', as the options of commands do"
+        raise BadOption(message)
+    return name
+
+
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
     """Return the tags, or raise BadOption if they cannot be stored."""
     if not isinstance(tags, dict):

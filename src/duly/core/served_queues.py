@@ -3,6 +3,7 @@
 import json
 from typing import NamedTuple
 
+from duly.core.key import check_queue
 from duly.errors import BadOption
 
 
@@ -54,10 +55,10 @@ def parse_queues(text: str | None) -> tuple[tuple[str, int | None], ...]:
         if not name or (colon and (not limit.isdigit() or int(limit) < 1)):
             message = f"queue {item!r} is not of the form name or name:limit"
             raise BadOption(message)
-        found.append((name, int(limit) if limit else None))
+        found.append((check_queue(name), int(limit) if limit else None))
     return tuple(found)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in a text such as `mail,default`."""
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
+    """Return the names of queues in a text such as `mail,default`."""
+    return tuple(check_queue(name) for name in map(str.strip, text.split(",")) if name)

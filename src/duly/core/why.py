@@ -11,7 +11,7 @@ from duly.core.concurrency_limits import key_of
 from duly.core.instants import duration_text, shown_instant
 from duly.core.record import AttemptRecord, LimitHolder, RunRecord, StepRecord, WorkerRecord
 from duly.core.served_queues import ServedQueues
-from duly.core.states import CARRIED_SLOT_KINDS, FINAL, SlotKind, State
+from duly.core.states import CARRIED_SLOT_KINDS, DEAD, FINAL, SlotKind, State
 from duly.core.suggestions import similar
 
 _NAMED = 3
@@ -50,6 +50,8 @@ class Situation(NamedTuple):
     """The running runs that count against the run's limits."""
     interrupted_in: Sequence[str] = ()
     """The names of steps that must not start twice and had started when the last attempt ended."""
+    app: str | None = None
+    """The application that the settings name for commands, as module:attribute."""
 
 
 def why(run: RunRecord, situation: Situation) -> Reason:
@@ -58,6 +60,8 @@ def why(run: RunRecord, situation: Situation) -> Reason:
     if run.state in FINAL:
         cause = f" ({run.cause})" if run.cause else ""
         text = f"the run has ended: {run.state}{cause}, {shown_instant(run.finished_at, now)}"
+        if run.state in DEAD and run.error:
+            text += f"; its last error is {_first_line(run.error)}"
         if run.state != State.SUCCEEDED and situation.interrupted_in:
             text += (
                 "; it was interrupted in step "
@@ -84,6 +88,11 @@ def why(run: RunRecord, situation: Situation) -> Reason:
             f"queue {run.queue!r} is paused; resume it with `duly queues resume {run.queue}`",
         )
     return _why_unclaimed(run, situation)
+
+
+def worker_command(app: str | None) -> str:
+    """Return the command that starts a worker, given the application that the settings name."""
+    return "duly worker module:app" if app is None else "duly worker"
 
 
 def _why_running(run: RunRecord, situation: Situation) -> Reason:
@@ -195,10 +204,13 @@ def _unknown_limit(run: RunRecord, situation: Situation) -> Reason | None:
         return None
     key = key_of(run.lane)
     of_key = f" for key {key!r}" if key else ""
+    helps = "pass --app module:attribute"
+    if situation.app is not None:
+        helps = f"{situation.app} does not define the task: pass --app of the application that does"
     return Reason(
         "limit",
         f"task {run.task!r} has a limit{of_key}, and {_holders(held)} held it at the time of this "
-        "check; pass --app module:attribute to see how many runs the limit allows",
+        f"check; {helps}, to see how many runs the limit allows",
     )
 
 
@@ -213,8 +225,8 @@ def _no_worker(situation: Situation) -> Reason:
         what = f"no worker has been seen since {shown_instant(latest, situation.now)}"
     return Reason(
         "no_worker",
-        f"{what} on {situation.store}; start one with `duly worker module:app`; if a worker is "
-        "running, it uses another store: compare the store that it prints when it starts",
+        f"{what} on {situation.store}; start one with `{worker_command(situation.app)}`; if a "
+        "worker is running, it uses another store: compare the store that it prints when it starts",
     )
 
 

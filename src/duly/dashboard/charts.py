@@ -20,6 +20,16 @@ WINDOWS = {"1h": (_HOUR, _MINUTE), "24h": (24 * _HOUR, _HOUR), "7d": (168 * _HOU
 WIDTH, HEIGHT = 960, 160
 
 
+def window_start(window: str, now: int) -> int:
+    """Return the start of the first bar.
+
+    Counts are added up by the minute, and after two hours by the hour. From the start of a bar, a
+    window has all of such a sum or nothing of it.
+    """
+    whole, step = WINDOWS[window]
+    return (now - whole) // step * step + step
+
+
 class ChartBar(NamedTuple):
     """The runs that ended in one interval."""
 
@@ -89,8 +99,8 @@ def chart(
     now: int,
 ) -> Chart:
     """Return the chart with all positions."""
-    whole, step = WINDOWS[window]
-    first = (now - whole) // step * step + step
+    step = WINDOWS[window][1]
+    first = window_start(window, now)
     starts = range(first, now + 1, step)
     by_start: dict[int, list[FinishedRunsByTime]] = {start: [] for start in starts}
     for row in ends:

@@ -180,7 +180,9 @@ class Guard:
         return self._open.get().ledger
 
     def _open_ledger(self) -> "_OpenLedger":
-        return _OpenLedger(open_ledger(self._url, on_eviction=self.on_eviction), self.lease)
+        holder = resolve_actor(None)  # It may raise, so it comes before the ledger is open.
+        ledger = open_ledger(self._url, on_eviction=self.on_eviction)
+        return _OpenLedger(ledger, self.lease, holder)
 
     def _try(
         self,
@@ -196,7 +198,7 @@ class Guard:
         # While the key is held. The count of lost attempts must outlive a result with a short ttl.
         kept = None if ttl is None else round(max(ttl, GUARD_TTL_SECONDS) * MICROSECONDS)
         lease = round(self.lease * MICROSECONDS)
-        op = AcquireKey(place, owner, resolve_actor(None), fingerprint, lease, kept)
+        op = AcquireKey(place, owner, opened.holder, fingerprint, lease, kept)
         sent_at = monotonic()
         found: Guarded
         (found,) = opened.ledger.apply([op])
@@ -225,8 +227,9 @@ class Guard:
 class _OpenLedger:
     """The open resources of a guard in one process."""
 
-    def __init__(self, ledger: Ledger, lease: float) -> None:
+    def __init__(self, ledger: Ledger, lease: float, holder: str) -> None:
         self.ledger = ledger
+        self.holder = holder
         self.margin = lease / 6
         self.renewer = KeyRenewer(ledger, lease=lease, margin=self.margin)
 

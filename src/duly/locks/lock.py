@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
+from duly.actor import actor_of
 from duly.app_protocol import AppProtocol
 from duly.async_threads import run_in_thread
 from duly.clock import MICROSECONDS, jitter, monotonic, new_id
@@ -134,12 +135,12 @@ class Lock:
         return entry[1]
 
     def _try(self, owner: str, caller: Caller) -> HeldLock | Locked:
-        store = self._app.store
+        store, holder = self._app.store, actor_of(self._app.settings.actor)
         # Without this, a timeout could leave a lock that no code knows about and that is renewed
         # forever.
         with defer_interrupts():
             sent_at = monotonic()
-            taken = acquire_ownership(store, self.name, owner, ttl=self._ttl)
+            taken = acquire_ownership(store, self.name, owner, holder=holder, ttl=self._ttl)
             if not isinstance(taken, Ownership):
                 return taken
             held = HeldLock(taken, sent_at, self._on_lost)

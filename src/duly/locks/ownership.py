@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from duly.actor import resolve_actor
 from duly.clock import MICROSECONDS
 from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.protocol import Store
@@ -31,10 +30,12 @@ class Ownership:
         return bool(was_ours)
 
 
-def acquire_ownership(store: Store, name: str, owner: str, *, ttl: float) -> Ownership | Locked:
+def acquire_ownership(
+    store: Store, name: str, owner: str, *, holder: str, ttl: float
+) -> Ownership | Locked:
     """Take a lock if it is free. Otherwise return who holds it."""
     found: Locked
-    (found,) = store.apply([AcquireLock(name, owner, resolve_actor(None), _micros(ttl))])
+    (found,) = store.apply([AcquireLock(name, owner, holder, _micros(ttl))])
     return Ownership(store, name, owner, found.fence, ttl) if found.is_ours else found
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from contextlib import suppress
 
 from duly.core.escape import clean, clean_lines
@@ -12,11 +13,16 @@ from duly.observe.json_logs import JsonFormatter
 LEVEL = "DULY_LOG_LEVEL"
 FORMAT = "DULY_LOG_FORMAT"
 _INDENT = "    "
-_SECOND = "%Y-%m-%d %H:%M:%S"
+_SECOND = "%Y-%m-%dT%H:%M:%S"
 
 
 class LineFormatter(logging.Formatter):
-    """One line per entry, which no text in it can end. A traceback follows, indented."""
+    """One line per entry, which no text in it can end. A traceback follows, indented.
+
+    Times are in UTC, in the form of the JSON lines.
+    """
+
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -42,7 +48,7 @@ class LineFormatter(logging.Formatter):
         if int(record.created) != second:
             second, text = int(record.created), super().formatTime(record, datefmt or _SECOND)
             self._second = second, text
-        return f"{text},{int(record.msecs):03}"
+        return f"{text}.{int(record.msecs):03}Z"
 
 
 def set_up_logging(level: str, form: str) -> None:

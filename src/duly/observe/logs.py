@@ -33,6 +33,7 @@ from duly.events import (
     WorkerStarted,
     WorkerStopping,
 )
+from duly.limits import PAGE
 
 logger = logging.getLogger("duly")
 
@@ -224,7 +225,7 @@ def _log_ready(event: SupervisorReady) -> None:
     shown = [f"{each.name} at {shown_instant(each.next_at, event.now)}" for each in event.schedules]
     logger.info(
         "%s%s",
-        _count(len(shown), "schedule"),
+        f"{PAGE} or more schedules" if len(shown) == PAGE else _count(len(shown), "schedule"),
         f", next: {_list(shown, _NAMED)}" if shown else "",
         extra={"schedules": next_fires},
     )

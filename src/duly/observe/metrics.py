@@ -49,7 +49,7 @@ class DulyCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read all metrics from the store."""
         store = self._app.store
-        ends = store.count_ends_of_tasks(0)
+        ends = store.count_every_end_of_tasks(0)
         yield _runs(ends)
         yield _retries(store.count_retries_of_tasks(0))
         yield from _lengths(ends)

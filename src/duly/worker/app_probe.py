@@ -6,7 +6,6 @@ A keeper runs no user code, and yet must look after the store that its children 
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ from duly.observe.log_setup import write_failure
 from duly.settings import Settings, check_settings
 from duly.worker import app_probe_program
 from duly.worker.app_loader import explanation_of, load
-from duly.worker.process_lifetime import die_with_parent
+from duly.worker.process_lifetime import die_with_parent, exit_text
 
 _USAGE = 2
 _LOOK_SECONDS = 0.1
@@ -90,15 +89,7 @@ def _read_line(reader: int, process: "subprocess.Popen[bytes]") -> bytes | None:
 
 
 def _silence(app: str, status: int) -> str:
-    how = f"with status {status}" if status >= 0 else f"by signal {-status}{_named(-status)}"
     return (
-        f"the process that imports {app} ended {how} before it reported its settings; look for "
-        "code that ends it during the import, such as os._exit(), or for a lack of memory"
+        f"the process that imports {app} {exit_text(status)} before it reported its settings; look "
+        "for code that ends it during the import, such as os._exit(), or for a lack of memory"
     )
-
-
-def _named(number: int) -> str:
-    try:
-        return f" ({signal.Signals(number).name})"
-    except ValueError:  # A real-time signal has no name.
-        return ""

@@ -1,4 +1,4 @@
-"""A child process that does not outlive its parent, nor its program."""
+"""How a child process ends: not after its parent, nor after its program."""
 
 import ctypes
 import logging
@@ -11,6 +11,16 @@ from contextlib import suppress
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+
+
+def exit_text(status: int) -> str:
+    """Return how a process ended, given the status that `subprocess` returned."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # A real-time signal has no name.
+        return f"was killed by signal {-status}"
 
 
 def die_with_parent(parent: int) -> None:

@@ -12,6 +12,7 @@ from duly.events import (
     EventBus,
     SupervisorStopping,
 )
+from duly.worker.process_lifetime import exit_text
 from duly.worker.worker_process import SupervisedWorker
 
 KILL_AFTER_GRACE = 2.0
@@ -84,4 +85,4 @@ class Shutdown:
             return STOPPED_BY_SECOND_SIGNAL
         if status in _ENDED_HERE and self._is_grace_over(monotonic(), child.retired_at):
             return f"ended, since its runs did not end within the grace of {self._grace:g} s"
-        return f"its process ended with status {status}"
+        return f"its process {exit_text(status)}"

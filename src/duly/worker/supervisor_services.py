@@ -104,15 +104,12 @@ class StartAnnouncement:
         worker_id = self._find_registered()
         if worker_id is None:
             return _REGISTRATION_LOOK_SECONDS
-        workers = self._store.list_workers()
-        tasks = next((json.loads(each.tasks) for each in workers if each.id == worker_id), None)
-        if tasks is None:
-            # More workers have registered since than one page has, so its tasks are not known.
-            self._is_announced = True
-            return _NEVER_SECONDS
+        worker = self._store.get_worker(worker_id)
+        if worker is None:
+            return _REGISTRATION_LOOK_SECONDS
         event = SupervisorReady(
             self._app,
-            tuple(tasks),
+            tuple(json.loads(worker.tasks)),
             self._settings.served_queues.shown(),
             tuple(self._store.list_next_schedules(PAGE)),
             self._store.now(),

@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 
 from duly.core.outcome import ErrorText
-from duly.core.verdict import Requeue
-from duly.store.ops import RetryRun, RollUpCounts
+from duly.core.states import State
+from duly.core.verdict import Finish, Requeue
+from duly.store.ops import DiscardDead, RetryRun, RollUpCounts
 from duly.store.protocol import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -24,6 +25,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     fail,
     hand_back,
+    redrive,
     retry_now,
     settle,
     settle_op,
@@ -269,3 +271,72 @@ def test_a_run_lasts_from_its_first_start_to_its_end(store, worker, clock):
     settle(store, success(again)._replace(elapsed=1 * SECOND))
     last = min(store.count_ends_of_tasks(0), key=lambda row: row.took)
     assert last.lasted == 1 * SECOND, "another generation starts again"
+
+
+def counted_at_every_end(store):
+    """Return the ends that were counted, by state, including those that operators took back."""
+    found = Counter()
+    for row in store.count_every_end_of_tasks(0):
+        found[row.state] += row.runs
+    return found
+
+
+def test_a_run_that_an_operator_retried_counts_in_its_present_state(store, worker, clock):
+    run = enqueue_and_fail(store)
+    enqueue_and_succeed(store)
+
+    redrive(store, run)
+
+    assert counted(store) == {(TASK, "succeeded"): 1}, "the other run waits"
+    tick(store)
+    succeed(store, claim_one(store))
+    assert counted(store) == {(TASK, "succeeded"): 2}
+    assert {row.state: row.runs for row in store.count_ends(0, 86_400 * SECOND)} == {"succeeded": 2}
+    for days in (0, 1, 30):
+        clock.advance(seconds=days * 86_400 + 1)
+        store.apply([RollUpCounts(100)])
+        assert counted(store) == {(TASK, "succeeded"): 2}
+    assert counted_at_every_end(store) == {"failed": 1, "succeeded": 2}, "monitors see every end"
+
+
+def test_a_run_that_failed_again_after_a_retry_counts_as_one_failure(store, worker):
+    run = enqueue_and_fail(store)
+    for _ in range(2):
+        redrive(store, run)
+        tick(store)
+        fail(store, claim_one(store))
+
+    assert counted(store) == {(TASK, "failed"): 1}
+
+
+def test_a_discarded_dead_letter_counts_as_cancelled(store, worker):
+    run = enqueue_and_fail(store)
+
+    store.apply([DiscardDead(run, ACTOR, "known")])
+
+    assert counted(store) == {(TASK, "cancelled"): 1}
+    assert counted_at_every_end(store) == {"failed": 1}
+    redrive(store, run)
+    assert counted(store) == {}
+
+
+def test_a_refused_retry_or_discard_changes_no_count(store, worker):
+    failed, succeeded = enqueue_and_fail(store), enqueue_and_succeed(store)
+    before = counted(store)
+
+    assert not redrive(store, failed, generation=7).done
+    (discarded,) = store.apply([DiscardDead(succeeded, ACTOR, "known")])
+
+    assert not discarded.done
+    assert counted(store) == before
+
+
+def test_a_retried_run_that_had_ended_without_an_attempt_was_not_counted(store, worker):
+    ended = enqueue_and_claim(store)
+    settle(store, settle_op(ended, "cancelled", Finish(State.CANCELLED, "requested")))
+    queued = enqueue_one(store)
+    cancel(store, queued)
+
+    redrive(store, queued)
+
+    assert counted(store) == {(TASK, "cancelled"): 1}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from duly.core.key import check_name
+from duly.core.key import check_queue
 from duly.core.record import QueueRecord
 from duly.errors import BadOption, QueueFull
 from duly.observe.logs import log_notice
@@ -140,7 +140,7 @@ def _checked(queues: dict[str, QueueConfig]) -> dict[str, QueueConfig]:
         raise BadOption(f"queues must be a dict of QueueConfigs by name, not {queues!r:.80}")
     for name, config in queues.items():
         # A worker parses name:limit, and would serve another queue.
-        if ":" in check_name("queue", name):
+        if ":" in check_queue(name):
             raise BadOption(f"queue {name!r}: a name must not contain a colon")
         if not isinstance(config, QueueConfig):
             raise BadOption(f"queue {name!r} needs a QueueConfig, not {config!r:.80}")

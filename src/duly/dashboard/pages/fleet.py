@@ -9,13 +9,13 @@ from starlette.requests import Request
 from duly.core.record import FinishedRunsByTask, QueueRecord, RunRecord
 from duly.core.served_queues import ServedQueues
 from duly.dashboard.application_view import ApplicationView
+from duly.dashboard.charts import window_start
 from duly.dashboard.pages import PageContent
 from duly.dashboard.stats import RunStats, run_stats
 from duly.limits import PAGE
 from duly.store.protocol import RunFilter
 
 _HOUR = 3_600_000_000
-_DAY = 24 * _HOUR
 _ORDERS: dict[str, Callable[[RunStats], float]] = {
     "busiest": lambda found: found.runs,
     "slowest": lambda found: found.p95 or 0,
@@ -30,12 +30,12 @@ def queues(desk: ApplicationView, _request: Request) -> PageContent:
     store = desk.store
     now = store.now()
     ends: dict[str, list[FinishedRunsByTask]] = {}
-    for row in store.count_ends_of_tasks(now - _DAY):
+    for row in store.count_ends_of_tasks(window_start("24h", now)):
         ends.setdefault(row.queue, []).append(row)
     oldest = {run.queue: run.due_at for run in store.list_oldest_ready()}
     lately: dict[str, int] = {}
     since = now - _HOUR
-    for row in (*store.count_ends_of_tasks(since), *store.count_retries_of_tasks(since)):
+    for row in (*store.count_every_end_of_tasks(since), *store.count_retries_of_tasks(since)):
         lately[row.queue] = lately.get(row.queue, 0) + row.elapsed
     live = {queue.name: queue for queue in store.list_queues()}
     names = sorted({*live, *ends})
@@ -78,10 +78,11 @@ def tasks(desk: ApplicationView, request: Request) -> PageContent:
     order = order if order in _ORDERS else "busiest"
     now = desk.store.now()
     ends: dict[str, list[FinishedRunsByTask]] = {}
-    for row in desk.store.count_ends_of_tasks(now - _DAY):
+    since = window_start("24h", now)
+    for row in desk.store.count_ends_of_tasks(since):
         ends.setdefault(row.task, []).append(row)
     retried: Counter[str] = Counter()
-    for row in desk.store.count_retries_of_tasks(now - _DAY):
+    for row in desk.store.count_retries_of_tasks(since):
         retried[row.task] += row.runs
     registered = {
         name

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from duly.core.record import FinishedRunsByTask, ReadyRun, RunRecord
 from duly.core.stranded_runs import find_stranded_runs
 from duly.dashboard.application_view import ApplicationView
-from duly.dashboard.charts import WINDOWS, chart
+from duly.dashboard.charts import WINDOWS, chart, window_start
 from duly.dashboard.pages import PageContent
 from duly.dashboard.stats import HealthInputs, run_stats, summarize_health
 from duly.limits import PAGE
@@ -23,10 +23,10 @@ def overview(desk: ApplicationView, request: Request) -> PageContent:
     now = store.now()
     window = request.query_params.get("window", "24h")
     window = window if window in WINDOWS else "24h"
-    whole, step = WINDOWS[window]
-    ends = store.count_ends(now - whole, step)
-    last_hour = store.count_ends(now - _HOUR, _HOUR)
-    rows = _rows(desk, now - whole)
+    since, step = window_start(window, now), WINDOWS[window][1]
+    ends = store.count_ends(since, step)
+    last_hour = store.count_ends(window_start("1h", now), _HOUR)
+    rows = _rows(desk, since)
     tasks = {task: run_stats(found) for task, found in rows.items()}
     oldest = sorted(store.list_oldest_ready(), key=lambda run: run.due_at)
     due = store.list_next_schedules(PAGE)
@@ -41,7 +41,7 @@ def overview(desk: ApplicationView, request: Request) -> PageContent:
             "windows": list(WINDOWS),
             "chart": chart(
                 ends,
-                store.count_retries(now - whole, step),
+                store.count_retries(since, step),
                 store.list_audit_entries(DEPLOYMENT, 20),
                 window=window,
                 now=now,

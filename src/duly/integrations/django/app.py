@@ -192,7 +192,8 @@ class _LockStoreProvider:
 
     def __init__(self, app: DjangoDuly) -> None:
         self._app = app
-        self.registry, self.before_calls = app.registry, app.before_calls
+        self.settings, self.registry = app.settings, app.registry
+        self.before_calls = app.before_calls
 
     @property
     def store(self) -> Store:

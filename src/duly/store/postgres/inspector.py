@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from duly.core.audit import AUDIT_CHECKS, AuditFinding, RunTotals
 from duly.core.concurrency_limits import is_limited, ranges_of
 from duly.core.diagnosis import Diagnosis
+from duly.core.ended_runs import every_end, present_ends
 from duly.core.record import (
     AttemptRecord,
     AuditEntry,
@@ -159,7 +160,12 @@ class PostgresInspector:
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return workers, newest first."""
-        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+        return [WorkerRecord(*row) for row in self._query(SQL["workers"], {"worker_id": None})]
+
+    def get_worker(self, worker_id: str) -> WorkerRecord | None:
+        """Return one worker, however many registered after it."""
+        found = self._query(SQL["workers"], {"worker_id": worker_id})
+        return WorkerRecord(*found[0]) if found else None
 
     def list_queues(self) -> list[QueueRecord]:
         """Return queues by name."""
@@ -241,7 +247,7 @@ class PostgresInspector:
     def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         place = {"since": since, "step": step, "retried": False}
-        return [FinishedRunsByTime._make(row) for row in self._query(SQL["ends_by_time"], place)]
+        return present_ends(map(FinishedRunsByTime._make, self._query(SQL["ends_by_time"], place)))
 
     def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many attempts were followed by another one, likewise."""
@@ -251,7 +257,12 @@ class PostgresInspector:
     def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many runs ended since then, by task, queue and how they did."""
         rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
-        return [FinishedRunsByTask._make(row) for row in rows]
+        return present_ends(map(FinishedRunsByTask._make, rows))
+
+    def count_every_end_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
+        """Return likewise, but with the ends that operators took back."""
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
+        return every_end(map(FinishedRunsByTask._make, rows))
 
     def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many attempts were followed by another one, by task and queue."""

@@ -6,6 +6,7 @@ Each verb runs inside a transaction that the store opens and commits.
 from collections.abc import Mapping
 from typing import Any
 
+from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
 from duly.core.states import State
 from duly.core.unresolved_steps import steps_to_resolve
@@ -85,6 +86,7 @@ def retry_run(session: PostgresSession, op: RetryRun) -> RetriedRun:
         "generation": op.generation,
         "lane": op.lane,
         "delay": op.delay,
+        "change": REDRIVEN,
         "arguments": op.arguments,
         "other_names": texts(op.other_names),
     }
@@ -131,7 +133,8 @@ def discard_dead(session: PostgresSession, op: DiscardDead) -> RetriedRun:
     """End a dead letter as cancelled."""
     if not is_run_id(op.run_id):
         return RetriedRun(done=False, state=None)
-    if not session.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
+    ending = {"run_id": op.run_id, "change": DISCARDED}
+    if not session.execute(SQL["discard"], ending).rowcount:
         return RetriedRun(done=False, state=_state(session, op.run_id))
     insert_audit_entry(session, op.actor, "discard", op.run_id, op.reason)
     return RetriedRun(done=True, state=State.CANCELLED)

@@ -9,6 +9,7 @@ from typing import Any
 from duly.clock import MICROSECONDS, Clock, boot_id
 from duly.core.audit import AUDIT_CHECKS, AuditFinding, RunTotals
 from duly.core.concurrency_limits import is_limited, ranges_of
+from duly.core.ended_runs import every_end, present_ends
 from duly.core.record import (
     AttemptRecord,
     AuditEntry,
@@ -130,7 +131,15 @@ class SqliteInspector:
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return workers, newest first."""
-        rows = [WorkerRecord(*row) for row in self._query(SQL["workers"], {})]
+        return self._workers(None)
+
+    def get_worker(self, worker_id: str) -> WorkerRecord | None:
+        """Return one worker, however many registered after it."""
+        return next(iter(self._workers(worker_id)), None)
+
+    def _workers(self, worker_id: str | None) -> list[WorkerRecord]:
+        found = self._query(SQL["workers"], {"worker_id": worker_id})
+        rows = [WorkerRecord(*row) for row in found]
         now = self.now()
         return [row._replace(seen_at=self._last_seen(row)).as_of(now) for row in rows]
 
@@ -213,7 +222,7 @@ class SqliteInspector:
     def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many runs ended since then, in pieces of `step` microseconds."""
         place = {"since": since, "step": step, "retried": False}
-        return [FinishedRunsByTime._make(row) for row in self._query(SQL["ends_by_time"], place)]
+        return present_ends(map(FinishedRunsByTime._make, self._query(SQL["ends_by_time"], place)))
 
     def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
         """Return how many attempts were followed by another one, likewise."""
@@ -223,7 +232,12 @@ class SqliteInspector:
     def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many runs ended since then, by task, queue and how they did."""
         rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
-        return [FinishedRunsByTask._make(row) for row in rows]
+        return present_ends(map(FinishedRunsByTask._make, rows))
+
+    def count_every_end_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
+        """Return likewise, but with the ends that operators took back."""
+        rows = self._query(SQL["ends_by_task"], {"since": since, "retried": False})
+        return every_end(map(FinishedRunsByTask._make, rows))
 
     def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
         """Return how many attempts were followed by another one, by task and queue."""

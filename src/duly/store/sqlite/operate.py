@@ -3,8 +3,9 @@
 import json
 import sqlite3
 
+from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
-from duly.core.states import State
+from duly.core.states import DEAD, State
 from duly.core.unresolved_steps import steps_to_resolve
 from duly.store.admin_ops import (
     LimitQueue,
@@ -30,6 +31,7 @@ from duly.store.statements import load
 SQL = load("duly.store.sqlite", "operate")
 CARRY = load("duly.store.sqlite", "carry")
 JOURNAL = load("duly.store.sqlite", "journal")
+SETTLE = load("duly.store.sqlite", "settle")
 STEPS = load("duly.store.sqlite", "steps")
 
 
@@ -94,6 +96,7 @@ def retry_run(cursor: sqlite3.Cursor, op: RetryRun, now: int) -> RetriedRun:
     if revived.rowcount == 0:
         cursor.execute(SQL["after_revival"])
         return RetriedRun(done=False, state=found[0])
+    cursor.execute(SETTLE["tally_change"], place | {"change": REDRIVEN})
     cursor.execute(SQL["keep_last_attempt"], place)
     cursor.execute(SQL["drop_revived"], place)
     cursor.execute(SQL["hold_key_again"], place | {"now": now})
@@ -117,8 +120,10 @@ def discard_dead(cursor: sqlite3.Cursor, op: DiscardDead, now: int) -> RetriedRu
     found = cursor.execute(SQL["state"], {"run_id": op.run_id}).fetchone()
     if found is None:
         return RetriedRun(done=False, state=None)
-    if not cursor.execute(SQL["discard"], {"run_id": op.run_id}).rowcount:
+    if found[0] not in DEAD:
         return RetriedRun(done=False, state=found[0])
+    cursor.execute(SETTLE["tally_change"], {"run_id": op.run_id, "change": DISCARDED})
+    cursor.execute(SQL["discard"], {"run_id": op.run_id})
     insert_audit_entry(cursor, op.actor, "discard", op.run_id, op.reason, now)
     return RetriedRun(done=True, state=State.CANCELLED)
 

@@ -31,6 +31,7 @@ from duly.errors import ClaimLost
 from duly.registry import Definition, main_module_name
 from duly.worker.attempt import error_text, timeout_outcome
 from duly.worker.inflight import InFlightClaim
+from duly.worker.process_lifetime import exit_text
 from duly.worker.runners import process_program
 from duly.worker.watchdog_program import kill_marked
 from duly.worker.worker_program import STARTED_BY, started_by
@@ -217,8 +218,8 @@ class _Subprocess:
 
     def unfit(self) -> Outcome:
         """Say that a fresh subprocess could not even begin: its import failed, say."""
-        status = self._process.returncode
-        text = f"the subprocess of the task ended with status {status} before the task started"
+        how = exit_text(self._process.returncode)
+        text = f"the subprocess of the task {how} before the task started"
         return Raised(ErrorText("ProcessDied", text, "", "process-died"), retryable=True)
 
     def end(self) -> None:

@@ -481,6 +481,7 @@ SELECT id,
        duly_microseconds(stopped_at), lease_seconds, queues, tasks,
        (SELECT pg_catalog.count(*) FROM duly_runs WHERE worker_id = duly_workers.id), version, engine
   FROM duly_workers
+ WHERE %(worker_id)s::text IS NULL OR id = %(worker_id)s::text
  ORDER BY duly_workers.started_at DESC, id DESC
  LIMIT 200
 

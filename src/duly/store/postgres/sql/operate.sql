@@ -2,6 +2,24 @@
 -- Statements that go by a run's id ask for its state in words that no partial index answers, or the
 -- planner would read all of that index whenever it was empty when last counted.
 
+-- :part change
+-- SQLite's settle.tally_change: that an operator takes the run `old` out of its final state is counted as
+-- `finish` counted its end. An end without an attempt was not counted.
+    INSERT INTO duly_tallies
+        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+    SELECT duly_microseconds(finished_at), 0, task, queue, %(change)s::text || ' ' || state,
+           duly_bound(lasted), duly_bound(delay), 1, elapsed, delay, lasted
+      FROM (SELECT finished_at, task, queue, state,
+                   duly_microseconds(finished_at) - duly_microseconds(started_at) AS elapsed,
+                   greatest(duly_microseconds(started_at) - duly_microseconds(due_at), 0) AS delay,
+                   duly_microseconds(finished_at) - duly_microseconds(least(started_at,
+                       (SELECT pg_catalog.min(attempt.started_at)
+                          FROM duly_attempts AS attempt
+                         WHERE attempt.run_id = old.id
+                           AND attempt.generation = old.generation))) AS lasted
+              FROM old
+             WHERE started_at IS NOT NULL) AS tally
+
 -- :name record
 INSERT INTO duly_acts (at, actor, act, subject, reason)
 VALUES (duly_now(), %(actor)s, %(act)s, %(subject)s, %(reason)s)
@@ -109,7 +127,10 @@ WITH old AS (
        AND state = ANY (%(states)s::text[])
        AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
     RETURNING id, task, queue, lane, state, outcome, priority, generation, claim_number, attempt,
-              created_at, worker_id, started_at, finished_at, key, tags, arguments, error, traceback
+              created_at, due_at, worker_id, started_at, finished_at, key, tags, arguments, error,
+              traceback
+), changed AS (
+    :part(change)
 ), again AS (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
@@ -133,9 +154,18 @@ WITH old AS (
 SELECT state FROM old
 
 -- :name discard
+-- The row is locked and read first, since the count needs the state that the UPDATE overwrites.
+WITH old AS MATERIALIZED (
+    SELECT id, task, queue, state, generation, due_at, started_at, finished_at
+      FROM duly_history
+     WHERE id = %(run_id)s AND state NOT IN ('succeeded', 'cancelled')
+       FOR UPDATE
+), changed AS (
+    :part(change)
+)
 UPDATE duly_history
    SET state = 'cancelled', cause = 'discarded'
- WHERE id = %(run_id)s AND state NOT IN ('succeeded', 'cancelled')
+ WHERE id = ANY (ARRAY(SELECT id FROM old))
 
 -- :name pause
 INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)

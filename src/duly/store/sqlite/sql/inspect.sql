@@ -404,6 +404,7 @@ SELECT id, state, host, pid, started_at, seen_at, stopped_at, lease_seconds, que
          WHERE duly_runs.state = 'running' AND worker_id = duly_workers.id),
        version, engine
   FROM duly_workers
+ WHERE :worker_id IS NULL OR id = :worker_id
  ORDER BY started_at DESC, id DESC
  LIMIT 200
 

@@ -116,6 +116,20 @@ SELECT :now, 0, task, queue, 'retried', :part(took), :part(waited), 1, lasted, d
          WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
            AND (:retries_used > retries_used OR :crashes > crashes))
 
+-- :name tally_change
+-- Count that an operator takes a run out of its final state, as `tally` counted its end. An end without
+-- an attempt was not counted.
+INSERT INTO duly_tallies
+       (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+SELECT at, 0, task, queue, :change || ' ' || state, :part(took), :part(waited), 1, elapsed, delay,
+       lasted
+  FROM (SELECT ended.finished_at AS at, ended.task, ended.queue, ended.state,
+               ended.finished_at - ended.started_at AS elapsed,
+               max(ended.started_at - ended.due_at, 0) AS delay,
+               :part(lasted) AS lasted
+          FROM duly_history AS ended
+         WHERE ended.id = :run_id AND ended.started_at IS NOT NULL)
+
 -- :name leave
 -- Guard: a history row of this instant with this claim_number is one that was written just above. It
 -- is in one of two indexes, by its state; without naming them, all of the history would be walked.
