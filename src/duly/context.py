@@ -142,20 +142,20 @@ class RunContext:
 
         Runs enqueued inside it are part of it. If the block raises, everything in it is undone.
         """
-        sections = self._task_transactions()
-        connection = sections.begin(self._claim)
+        transactions = self._task_transactions()
+        connection = transactions.begin(self._claim)
         try:
             yield connection
         except BaseException as error:
-            why = sections.abandon(self._claim, error)
+            why = transactions.abandon(self._claim, error)
             if why is not error:
                 raise why from error
             raise
 
     def joined(self, store: object) -> Connection | None:
         """Return the open connection that writes to this store must use, or None."""
-        sections = self._port.task_transactions
-        return None if sections is None else sections.joined(self._claim, store)
+        transactions = self._port.task_transactions
+        return None if transactions is None else transactions.joined(self._claim, store)
 
     # -- steps --
 
@@ -249,10 +249,10 @@ class RunContext:
 
     def begin_transaction(self) -> bool:
         """Open this run's transaction for a step. Return False if it was already open."""
-        sections = self._task_transactions()
-        if sections.joined(self._claim, self.store) is not None:
+        transactions = self._task_transactions()
+        if transactions.joined(self._claim, self.store) is not None:
             return False
-        sections.begin(self._claim, for_step=True)
+        transactions.begin(self._claim, for_step=True)
         return True
 
     def refuse_in_transaction(self, what: str) -> None:
@@ -261,8 +261,8 @@ class RunContext:
         An action that must be durable at once would be undone with the transaction. A wait leaves
         the body, which would undo the transaction.
         """
-        sections = self._port.task_transactions
-        if sections is not None and sections.is_open(self._claim):
+        transactions = self._port.task_transactions
+        if transactions is not None and transactions.is_open(self._claim):
             raise BadOption(
                 f"{what} cannot be part of this run's open transaction: move it before the first "
                 "use of the connection, which opens the transaction"
@@ -277,14 +277,14 @@ class RunContext:
 
     def record_step(self, op: EndStep, *, commit: bool) -> bool | None:
         """Record a step in this run's transaction, and end that. Return None if none is open."""
-        sections = self._port.task_transactions
-        return None if sections is None else sections.record(self._claim, op, commit=commit)
+        transactions = self._port.task_transactions
+        return None if transactions is None else transactions.record(self._claim, op, commit=commit)
 
     def _task_transactions(self) -> TransactionPort:
-        sections = self._port.task_transactions
-        if sections is None:
+        transactions = self._port.task_transactions
+        if transactions is None:
             raise BadOption("a task with executor='process' cannot have a transaction")
-        return sections
+        return transactions
 
     def progress(self, fraction: float | None = None, text: str | None = None) -> None:
         """Report the progress of this attempt, from 0 to 1. It is shown within a second."""

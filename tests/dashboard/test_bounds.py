@@ -71,10 +71,10 @@ def test_a_search_returns_partial_results_when_its_time_is_over(shop, client, mo
 def test_a_search_stops_when_the_time_of_its_page_is_over(shop, monkeypatch):
     for number in range(3):
         shop.charge.enqueue(number)
-    desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
+    view = ApplicationView(shop.app, shows_arguments=True, writes=False)
     monkeypatch.setattr("duly.dashboard.application_view.seconds_left", lambda: 0.0)
 
-    found, following = desk.find(search_query.read("error:bank", 0), 50)
+    found, following = view.find(search_query.read("error:bank", 0), 50)
 
     assert found == []
     assert following is not None
@@ -149,7 +149,7 @@ def test_the_time_for_metrics_grows_in_proportion_to_the_tasks(shop, monkeypatch
             )
             for task in range(tasks)
         ]
-        monkeypatch.setattr(shop.app.store, "count_ends_of_tasks", lambda _since: rows)
+        monkeypatch.setattr(shop.app.store, "count_every_end_of_tasks", lambda _since: rows)
         began = monotonic()
         text = exposition(shop.app)
         assert text.count(b"duly_run_duration_seconds_count") == tasks

@@ -169,10 +169,10 @@ def test_a_hook_may_be_a_coroutine(shop):
 
 
 def test_a_read_only_view_offers_no_operator_actions(shop):
-    desk = ApplicationView(shop.app, shows_arguments=True, writes=False)
+    view = ApplicationView(shop.app, shows_arguments=True, writes=False)
 
     with pytest.raises(BadOption, match="read-only"):
-        desk.operator  # noqa: B018 - it raises
+        view.operator  # noqa: B018 - it raises
 
 
 def test_a_dashboard_is_read_only_by_default(busy):

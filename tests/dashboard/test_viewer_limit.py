@@ -32,9 +32,9 @@ class Held:
         self.released = threading.Event()
         found, exposition = ApplicationView.find, "duly.observe.metrics.exposition"
 
-        def find(desk, search, size):
+        def find(view, search, size):
             self._wait()
-            return found(desk, search, size)
+            return found(view, search, size)
 
         def expose(_desk):
             self._wait()

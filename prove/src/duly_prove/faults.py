@@ -22,8 +22,8 @@ _SUPERVISOR_FIRST_SHARE = 0.3
 _ALL_SHARE = 0.5
 _BETWEEN_SECONDS = 0.05
 EMBEDDED = "embedded"
-FREEZES = ("child", "keeper", "both", "settler", "committer", "claimer", EMBEDDED)
-"""The processes that freeze: one worker, only the supervisor ("keeper"), or a whole tree.
+FREEZES = ("child", "supervisor", "both", "settler", "committer", "claimer", EMBEDDED)
+"""The processes that freeze: one worker, only the supervisor, or a whole tree.
 
 A whole tree freezes at a random moment ("both"), or with a worker right before it settles, inside a
 transactional commit, or inside a claim. "embedded" is a program with a worker in it, right before
@@ -85,16 +85,16 @@ def freeze(tree: ProcessTree, target: str, seconds: float, random: Random) -> Ac
     children = tuple(child for child in tree.children() if child.is_registered)
     if target == "child":
         children = children[:1]
-    elif target == "keeper":
+    elif target == "supervisor":
         children = ()
-    if target != "keeper" and not children:
+    if target != "supervisor" and not children:
         return None
-    keeper = target != "child"
+    with_supervisor = target != "child"
     flag = None
     helpers: tuple[int, ...] = ()
-    if keeper and not _freeze_supervisor(tree):
+    if with_supervisor and not _freeze_supervisor(tree):
         return None
-    if keeper and children and random.random() < _ALL_SHARE:
+    if with_supervisor and children and random.random() < _ALL_SHARE:
         helpers = tuple(tree.helpers())
         tree.signal_helpers(helpers, signal.SIGSTOP)
     if target in _PLACES:
@@ -105,9 +105,9 @@ def freeze(tree: ProcessTree, target: str, seconds: float, random: Random) -> Ac
     wait_for(lambda: all(_is_still(child.pid) for child in children), _SEEN_SECONDS)
     children = tuple(child for child in children if is_stopped(child.pid))
     under_way = ActiveFreeze(
-        tree, target, children, helpers, keeper, stopped_at, stopped_at + seconds, flag
+        tree, target, children, helpers, with_supervisor, stopped_at, stopped_at + seconds, flag
     )
-    if target != "keeper" and not children:
+    if target != "supervisor" and not children:
         thaw(under_way, random)
         return None
     return under_way
@@ -132,13 +132,13 @@ def thaw(under_way: ActiveFreeze, random: Random) -> tuple[InjectedFault, list[F
         under_way.flag.unlink(missing_ok=True)
     pids = [child.pid for child in children] + ([tree.pid] if under_way.supervisor else [])
     continued_at = monotonic()
-    keeper_first = under_way.supervisor and random.random() < _SUPERVISOR_FIRST_SHARE
-    if keeper_first:
+    supervisor_first = under_way.supervisor and random.random() < _SUPERVISOR_FIRST_SHARE
+    if supervisor_first:
         tree.signal_supervisor(signal.SIGCONT)
         pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
     tree.signal_children(children, signal.SIGCONT)
     tree.signal_helpers(under_way.helpers, signal.SIGCONT)
-    if under_way.supervisor and not keeper_first:
+    if under_way.supervisor and not supervisor_first:
         pause_for(random.uniform(0.0, _BETWEEN_SECONDS))
         tree.signal_supervisor(signal.SIGCONT)
     worker_id = children[0].worker_id if children else None

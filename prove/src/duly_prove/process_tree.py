@@ -207,15 +207,15 @@ def is_stopped(pid: int) -> bool:
 _CAN_SEE = sys.platform == "linux"
 
 
-def _read_note(folder: Path, keeper: int, pid: int) -> str | None:
+def _read_note(folder: Path, supervisor: int, pid: int) -> str | None:
     try:
-        return _note(folder, keeper, pid).read_text()
+        return _note(folder, supervisor, pid).read_text()
     except OSError:
         return None
 
 
-def _note(folder: Path, keeper: int, pid: int) -> Path:
-    return folder / f"child-{keeper}-{pid}.json"
+def _note(folder: Path, supervisor: int, pid: int) -> Path:
+    return folder / f"child-{supervisor}-{pid}.json"
 
 
 def _read_start_marks(path: Path, look: Callable[[StartMarks], bool]) -> bool:

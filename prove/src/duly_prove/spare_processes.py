@@ -57,14 +57,14 @@ class SpareProcesses:
         return _SpareChild(pid)
 
     def _fork(self) -> _SpareProcess:
-        keeper = os.getpid()
+        supervisor = os.getpid()
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid:
             theirs.close()
             return _SpareProcess(pid, ours)
         try:
-            die_with_parent(keeper)
+            die_with_parent(supervisor)
             for channel in (ours, *(waiting.channel for waiting in self._waiting)):
                 channel.close()
             _wait_and_work(theirs)

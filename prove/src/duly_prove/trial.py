@@ -163,7 +163,7 @@ class Trial:
         for tree in everybody:
             tree.signal_supervisor(signal.SIGTERM)
         statuses = [tree.wait(STOP_SECONDS) for tree in everybody]
-        self.facts["keepers_stopped"] = statuses[: len(self.trees)]
+        self.facts["supervisors_stopped"] = statuses[: len(self.trees)]
         for tree in everybody:
             tree.end()
 

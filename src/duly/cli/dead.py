@@ -70,17 +70,17 @@ def list_dead(
     """List dead letters, newest first, including those of other engines such as Celery."""
     given = Filters(**filters)
     given.check()
-    desk = dead_letters_of(session)
-    page = _page(desk, given, limit, cursor)
+    source = dead_letters_of(session)
+    page = _page(source, given, limit, cursor)
     if session.as_json:
-        print_json(_page_document(desk, session, page, show_args=show_args))
+        print_json(_page_document(source, session, page, show_args=show_args))
     elif session.quiet:
         for each in page.ids:
             print_line(each)
     elif not (page.runs or page.letters):
-        print_note(desk.no_match(given.task))
+        print_note(source.no_match(given.task))
     else:
-        _print_page(desk, session, page, show_args=show_args)
+        _print_page(source, session, page, show_args=show_args)
 
 
 @command.command("show")
@@ -90,16 +90,16 @@ def list_dead(
 @pass_session
 def show_dead(session: CommandSession, /, *, letter_id: str, show_args: bool) -> None:
     """Show one dead letter: a run as `duly runs show` does, or a message of another engine."""
-    desk = dead_letters_of(session)
-    letter = desk.find(letter_id)
+    source = dead_letters_of(session)
+    letter = source.find(letter_id)
     if letter is None:
-        if desk.app is None or not desk.app.store.get_states([letter_id]):
+        if source.app is None or not source.app.store.get_states([letter_id]):
             raise LetterNotFound(letter_id)
-        print_run(desk.app, session, letter_id, show_args=show_args)
+        print_run(source.app, session, letter_id, show_args=show_args)
     elif session.as_json:
         print_json({"letter": dead_letter_document(letter, show_args=show_args)})
     else:
-        print_dead_letter(letter, desk.clock.now(), show_args=show_args)
+        print_dead_letter(letter, source.clock.now(), show_args=show_args)
 
 
 @command.command("export")
@@ -117,11 +117,11 @@ def export_dead(
     """Write dead letters as JSON, one document per line, newest first."""
     given = Filters(**filters)
     given.check()
-    desk = dead_letters_of(session)
+    source = dead_letters_of(session)
     cursor = None
     while True:
-        page = _page(desk, given, PAGE, cursor)
-        found = _page_document(desk, session, page, show_args=show_args)
+        page = _page(source, given, PAGE, cursor)
+        found = _page_document(source, session, page, show_args=show_args)
         for each in sorted(found["runs"] + found["letters"], key=_id_of, reverse=True):
             click.echo(json.dumps(each))
         cursor = page.cursor
@@ -142,17 +142,17 @@ def list_groups(session: CommandSession, /, *, limit: int, **filters: Any) -> No
     """Group dead letters by task and error, the largest group first."""
     given = Filters(**filters)
     given.check()
-    desk = dead_letters_of(session)
-    groups = _groups(desk, given, limit)
+    source = dead_letters_of(session)
+    groups = _groups(source, given, limit)
     if session.as_json:
         print_json({"groups": [document(group) for group in groups]})
     elif session.quiet:
         for group in groups:
             print_line(group.fingerprint)
     elif not groups:
-        print_note(desk.no_match(given.task))
+        print_note(source.no_match(given.task))
     else:
-        now = desk.clock.now()
+        now = source.clock.now()
         rows = [
             (
                 str(group.count),
@@ -322,16 +322,16 @@ def _total(runs: BulkResult, letters: DeadLetterResult) -> DeadLetterResult:
     )
 
 
-def _groups(desk: DeadLetterSource, given: Filters, limit: int) -> list[DeadLetterGroup]:
+def _groups(source: DeadLetterSource, given: Filters, limit: int) -> list[DeadLetterGroup]:
     found: list[DeadLetterGroup] = []
-    if desk.app is not None and given.engine is None:
-        which = given.resolve(desk.clock)
-        found += desk.app.dead.groups(
+    if source.app is not None and given.engine is None:
+        which = given.resolve(source.clock)
+        found += source.app.dead.groups(
             task=which.task, queue=which.queue, since=which.since, limit=limit
         )
-    letters = given.engine_letters(desk.clock)
+    letters = given.engine_letters(source.clock)
     if letters is not None:
-        found += desk.engine_letters.groups(letters._replace(limit=limit))
+        found += source.engine_letters.groups(letters._replace(limit=limit))
     return sorted(found, key=lambda group: (-group.count, group.task))[:limit]
 
 
@@ -349,18 +349,20 @@ class _DeadLetterPage(NamedTuple):
 
 
 def _page(
-    desk: DeadLetterSource, given: Filters, limit: int, cursor: str | None
+    source: DeadLetterSource, given: Filters, limit: int, cursor: str | None
 ) -> _DeadLetterPage:
-    which = given.resolve(desk.clock)
+    which = given.resolve(source.clock)
     before = which.resolve(limit=limit, cursor=cursor).before
     runs: list[RunRecord] = []
-    if desk.app is not None and given.engine is None:
-        found = desk.app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
+    if source.app is not None and given.engine is None:
+        found = source.app.dead.list(**which._asdict(), limit=limit, cursor=cursor)
         runs = [run.record for run in found]
     letters: list[DeadLetterRecord] = []
-    which_letters = given.engine_letters(desk.clock)
+    which_letters = given.engine_letters(source.clock)
     if which_letters is not None:
-        letters = list(desk.engine_letters.page(which_letters._replace(before=before, limit=limit)))
+        letters = list(
+            source.engine_letters.page(which_letters._replace(before=before, limit=limit))
+        )
     both = _DeadLetterPage(runs, letters)
     if len(both.ids) < limit:
         return both
@@ -373,22 +375,22 @@ def _page(
 
 
 def _page_document(
-    desk: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
+    source: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
 ) -> dict[str, Any]:
     runs = []
-    if desk.app is not None:
-        view = ArgumentView(desk.app, session, show=show_args)
+    if source.app is not None:
+        view = ArgumentView(source.app, session, show=show_args)
         runs = [run_document(run, view) for run in page.runs]
     letters = [dead_letter_document(letter, show_args=show_args) for letter in page.letters]
     return {"runs": runs, "letters": letters, "cursor": page.cursor}
 
 
 def _print_page(
-    desk: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
+    source: DeadLetterSource, session: CommandSession, page: _DeadLetterPage, *, show_args: bool
 ) -> None:
-    now = desk.clock.now()
-    if page.runs and desk.app is not None:
-        print_run_table(page.runs, ArgumentView(desk.app, session, show=show_args), now)
+    now = source.clock.now()
+    if page.runs and source.app is not None:
+        print_run_table(page.runs, ArgumentView(source.app, session, show=show_args), now)
     if page.runs and page.letters:
         print_line("")
     if page.letters:

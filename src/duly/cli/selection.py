@@ -35,15 +35,15 @@ class DeadLetterSelection:
             message = "name dead letters by id or by a filter, or give --all"
             raise click.UsageError(message)
         filters.check()
-        desk = dead_letters_of(session)
+        source = dead_letters_of(session)
         if filters.task is not None:
-            desk.check_task(filters.task)
-        self._source = desk
+            source.check_task(filters.task)
+        self._source = source
         self._filters = filters
         self._is_retry = replay
         self._ids = list(dict.fromkeys(ids))
         # With --engine, and for a Celery application, no runs are selected.
-        self.app = desk.app if filters.engine is None else None
+        self.app = source.app if filters.engine is None else None
         self.run_ids: list[str] | None = None
         self.which: Filter | None = None
         named: list[DeadLetterRecord] = []
@@ -51,9 +51,9 @@ class DeadLetterSelection:
         if ids:
             self.run_ids, named = self._split_ids()
         else:
-            which_letters = filters.engine_letters(desk.clock)
-            self.which = filters.resolve(desk.clock)
-        self.engine_letters = EngineDeadLetterSelection(desk.engine_letters, named, which_letters)
+            which_letters = filters.engine_letters(source.clock)
+            self.which = filters.resolve(source.clock)
+        self.engine_letters = EngineDeadLetterSelection(source.engine_letters, named, which_letters)
         if replay:
             self.engine_letters.check_retry()
 

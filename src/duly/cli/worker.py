@@ -85,5 +85,5 @@ def command(
     bus.subscribe(log_event)
     chosen = replace(settings.worker(), max_tasks=max_tasks)
     count = settings.processes
-    keeper = Supervisor(store, app, settings.url, chosen, bus, processes=count, drain=drain)
-    raise click.exceptions.Exit(keeper.run())
+    supervisor = Supervisor(store, app, settings.url, chosen, bus, processes=count, drain=drain)
+    raise click.exceptions.Exit(supervisor.run())

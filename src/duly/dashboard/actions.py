@@ -21,9 +21,9 @@ ActionHandler = Callable[["OperatorActions", Request, FormData, str], "PageRedir
 class OperatorActions:
     """The actions of one dashboard. Long ones run in the background."""
 
-    def __init__(self, desk: ApplicationView) -> None:
-        self.view = desk
-        self.bulk = BulkActionForms(desk)
+    def __init__(self, view: ApplicationView) -> None:
+        self.view = view
+        self.bulk = BulkActionForms(view)
 
     # -- runs --
 

@@ -73,24 +73,24 @@ def dashboard(
     check_auth(auth)
     if write and auth is None:
         raise BadOption("dashboard(…, write=True) needs auth=, which decides who is an operator")
-    desk = ApplicationView(app, shows_arguments=show_arguments, writes=write)
-    return _Dashboard(desk, auth, hosts, title).secured
+    view = ApplicationView(app, shows_arguments=show_arguments, writes=write)
+    return _Dashboard(view, auth, hosts, title).secured
 
 
 class _Dashboard:
     """The pages of one application."""
 
     def __init__(
-        self, desk: ApplicationView, auth: Auth | None, hosts: Collection[str] | None, title: str
+        self, view: ApplicationView, auth: Auth | None, hosts: Collection[str] | None, title: str
     ) -> None:
-        self._view = desk
+        self._view = view
         self._logged_token = new_secret() if auth is None else None
         self._auth = auth or TokenAuth(self._logged_token or "")
-        self._actions = OperatorActions(desk)
+        self._actions = OperatorActions(view)
         self._streams = LivePages()
         self._reads = Reads()
         self._responses = ResponseFactory(
-            title=title, writes=desk.writes, has_sessions=isinstance(self._auth, TokenAuth)
+            title=title, writes=view.writes, has_sessions=isinstance(self._auth, TokenAuth)
         )
         pages = Starlette(
             routes=self._routes(),

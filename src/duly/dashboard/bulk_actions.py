@@ -54,9 +54,9 @@ class BulkSelection(NamedTuple):
 class BulkActionForms:
     """Asks for confirmation, and starts bulk actions in the background."""
 
-    def __init__(self, desk: ApplicationView) -> None:
-        self._view = desk
-        self.executor = BulkActionExecutor(desk, self._next_page)
+    def __init__(self, view: ApplicationView) -> None:
+        self._view = view
+        self.executor = BulkActionExecutor(view, self._next_page)
 
     def confirm(self, request: Request, form: FormData, _who: str) -> PageContent:
         """Ask for confirmation, with the number of runs."""
@@ -79,16 +79,16 @@ class BulkActionForms:
         )
         return PageRedirect(f"/bulk/{self.executor.start(asked)}")
 
-    def show(self, desk: ApplicationView, request: Request) -> PageContent:
+    def show(self, view: ApplicationView, request: Request) -> PageContent:
         """Show the progress of a bulk action."""
         act_id = str(request.path_params["act_id"])
-        act = None if "\0" in act_id else desk.store.get_bulk(act_id)
+        act = None if "\0" in act_id else view.store.get_bulk(act_id)
         if act is None:
             raise PageNotFound(
                 "There is no such bulk action. It may have ended long ago: see the audit log."
             )
         chosen = self._read(act)
-        now = desk.store.now()
+        now = view.store.now()
         context = {"act": act, "chosen": chosen, "refused": refusals_of(act), "now": now}
         is_silent = now - act.renewed_at > BULK_LEASE_SECONDS * MICROSECONDS
         title = f"{_DOING[act.verb]} {chosen.noun}s"

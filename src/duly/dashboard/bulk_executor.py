@@ -31,8 +31,8 @@ NextPage = Callable[[BulkAction], BulkPage]
 class BulkActionExecutor:
     """The bulk actions that this process works on."""
 
-    def __init__(self, desk: ApplicationView, next_page: NextPage) -> None:
-        self._view = desk
+    def __init__(self, view: ApplicationView, next_page: NextPage) -> None:
+        self._view = view
         self._next_page = next_page
         self._lock = threading.Lock()
         self._next_check_at = 0.0

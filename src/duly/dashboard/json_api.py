@@ -51,7 +51,7 @@ class _Endpoint(NamedTuple):
     query: dict[str, Document]
 
 
-def routes(desk: ApplicationView, reads: Reads) -> list[Route]:
+def routes(view: ApplicationView, reads: Reads) -> list[Route]:
     """Return the routes."""
     document = openapi()
 
@@ -60,17 +60,17 @@ def routes(desk: ApplicationView, reads: Reads) -> list[Route]:
 
     return [
         Route("/api/openapi.json", describe),
-        *(Route(answer.path, _endpoint(desk, answer, reads)) for answer in _ENDPOINTS),
+        *(Route(answer.path, _endpoint(view, answer, reads)) for answer in _ENDPOINTS),
     ]
 
 
 def _endpoint(
-    desk: ApplicationView, answer: _Endpoint, reads: Reads
+    view: ApplicationView, answer: _Endpoint, reads: Reads
 ) -> Callable[[Request], Awaitable[Response]]:
     def respond(request: Request) -> Response:
         try:
             with limit_read_time(PAGE_SECONDS):
-                return JSONResponse(answer.read(desk, request))
+                return JSONResponse(answer.read(view, request))
         except PageNotFound as nothing:
             return _refusal(404, str(nothing))
         except StoreUnavailable as error:
@@ -94,27 +94,27 @@ def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) 
 # -- content --
 
 
-def _runs(desk: ApplicationView, request: Request) -> Document:
+def _runs(view: ApplicationView, request: Request) -> Document:
     search = search_query.read(
-        _text(request, "q") or "", desk.store.now(), cursor=_text(request, "before")
+        _text(request, "q") or "", view.store.now(), cursor=_text(request, "before")
     )
     if search.hints:
         raise BadOption(" ".join(search.hints))
-    found, following = desk.find(search, _limit(request))
+    found, following = view.find(search, _limit(request))
     return {"runs": [documents.run_document(run) for run in found], "next": following}
 
 
-def _run(desk: ApplicationView, request: Request) -> Document:
+def _run(view: ApplicationView, request: Request) -> Document:
     run_id = str(request.path_params["run_id"])
     check_storable("run id", run_id)
-    run = desk.store.get_run(run_id)
+    run = view.store.get_run(run_id)
     if run is None:
         raise PageNotFound(f"there is no run {run_id}; it may have been pruned")
-    store = desk.store
-    arguments = desk.stored_arguments(run.task, run.arguments)
+    store = view.store
+    arguments = view.stored_arguments(run.task, run.arguments)
     return documents.run_document(run) | {
         "arguments": parsed(arguments),
-        "result": parsed(desk.result(run)),
+        "result": parsed(view.result(run)),
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
@@ -124,35 +124,35 @@ def _run(desk: ApplicationView, request: Request) -> Document:
     }
 
 
-def export_dead_letters(desk: ApplicationView, request: Request) -> Iterator[str]:
+def export_dead_letters(view: ApplicationView, request: Request) -> Iterator[str]:
     """Yield the selected dead letters as JSON lines, page by page."""
     with limit_read_time(PAGE_SECONDS):
-        which = selection_of(request, desk.store.now())
-    for page in desk.pages(Search("", which)):
-        yield "".join(_exported(desk, run) for run in page)
+        which = selection_of(request, view.store.now())
+    for page in view.pages(Search("", which)):
+        yield "".join(_exported(view, run) for run in page)
 
 
-def _exported(desk: ApplicationView, run: RunRecord) -> str:
-    arguments = desk.stored_arguments(run.task, run.arguments)
+def _exported(view: ApplicationView, run: RunRecord) -> str:
+    arguments = view.stored_arguments(run.task, run.arguments)
     found = documents.run_document(run)
     found |= {"arguments": parsed(arguments), "traceback": run.traceback}
     return json.dumps(found, ensure_ascii=False) + "\n"
 
 
-def _groups(desk: ApplicationView, request: Request) -> Document:
+def _groups(view: ApplicationView, request: Request) -> Document:
     window = _text(request, "window") or "all"
     if window not in WINDOWS:
         raise BadOption(f"window must be one of {', '.join(WINDOWS)}, not {window!r:.40}")
     ago = WINDOWS[window]
-    since = None if ago is None else desk.store.now() - ago
-    groups = desk.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
+    since = None if ago is None else view.store.now() - ago
+    groups = view.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
     return {"groups": [documents.GROUP.document(group) for group in groups], "next": None}
 
 
-def _schedules(desk: ApplicationView, request: Request) -> Document:
+def _schedules(view: ApplicationView, request: Request) -> Document:
     limit = _limit(request)
     which = ScheduleFilter(after=_text(request, "after") or "", limit=limit)
-    found = desk.store.list_schedules(which)
+    found = view.store.list_schedules(which)
     following = found[-1].name if len(found) == limit else None
     return {
         "schedules": [documents.schedule_document(schedule) for schedule in found],
@@ -160,13 +160,13 @@ def _schedules(desk: ApplicationView, request: Request) -> Document:
     }
 
 
-def _queues(desk: ApplicationView, _request: Request) -> Document:
-    found = desk.store.list_queues()
+def _queues(view: ApplicationView, _request: Request) -> Document:
+    found = view.store.list_queues()
     return {"queues": [documents.QUEUE.document(queue) for queue in found], "next": None}
 
 
-def _workers(desk: ApplicationView, _request: Request) -> Document:
-    found = desk.store.list_workers()
+def _workers(view: ApplicationView, _request: Request) -> Document:
+    found = view.store.list_workers()
     return {"workers": [documents.WORKER.document(worker) for worker in found], "next": None}
 
 

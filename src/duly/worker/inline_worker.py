@@ -57,8 +57,8 @@ class InlineWorker:
         self._bus = bus
         self._await = awaiting
         self._journal = UpdateBuffer(store, lambda _claim: False, registry)
-        self._sections = TaskTransactions(store, self, self, self._journal, bus, lambda: True)
-        self._journal.task_transactions = self._sections
+        self._transactions = TaskTransactions(store, self, self, self._journal, bus, lambda: True)
+        self._journal.task_transactions = self._transactions
         self._held: dict[str, InFlightClaim] = {}
         """What runs now: one run, or none."""
         self._after = ""
@@ -141,7 +141,7 @@ class InlineWorker:
             self._held[claim.run_id] = held
             outcome = copy_context().run(self._outcome, definition, claim)
         seen = classify_cancel(held, outcome)
-        remaining = self._sections.conclude(held, seen, monotonic() - began)
+        remaining = self._transactions.conclude(held, seen, monotonic() - began)
         if remaining is not None:
             self._settle(EndedBody(held, remaining, monotonic() - began))
         self._held.pop(claim.run_id, None)

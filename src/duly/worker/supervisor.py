@@ -72,10 +72,10 @@ def run(
             return found
         url = found.url
     store = open_store(url)
-    keeper = Supervisor(
+    supervisor = Supervisor(
         store, app, url, settings, bus or EventBus(), processes=processes, drain=drain, start=start
     )
-    return keeper.run()
+    return supervisor.run()
 
 
 class Supervisor:

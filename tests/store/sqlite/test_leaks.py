@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from duly.errors import StoreError, StoreUnavailable
-from duly.store.sqlite import busy_timeout
+from duly.store.sqlite import busy_timeout, task_transaction
 from duly.store.sqlite import connection as connections
-from duly.store.sqlite import task_transaction as sections
 from duly.store.sqlite.store import SqliteStore
 
 
@@ -50,7 +49,7 @@ def test_a_file_whose_settings_cannot_be_made_is_closed_again(tmp_path):
 def test_a_transaction_that_cannot_begin_closes_its_connection(tmp_path, monkeypatch):
     path = tmp_path / "runs.db"
     monkeypatch.setattr(busy_timeout, "_LOOKS", 1)
-    monkeypatch.setattr(sections, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(task_transaction, "LOOK_SECONDS", 0.05)
     with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         # SQLite keeps the file itself open while other connections have locks on it.

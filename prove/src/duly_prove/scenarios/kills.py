@@ -37,4 +37,4 @@ def kills(trial: Trial, scale: float) -> None:
     trial.feeder.stop()
     trial.wait_until_recovered()
     trial.stop_trees()
-    trial.facts["deaths_by_sigkill_seen_by_keepers"] = trial.kills_seen_by_supervisors()
+    trial.facts["deaths_by_sigkill_seen_by_supervisors"] = trial.kills_seen_by_supervisors()

@@ -59,7 +59,7 @@ def schedules(trial: Trial, scale: float) -> None:
         "processes": PROCESSES,
         "due_at_once": DUE_AT_ONCE,
         "executions": len(trial.database.rows()),
-        "deaths_by_sigkill_seen_by_keepers": trial.kills_seen_by_supervisors(),
+        "deaths_by_sigkill_seen_by_supervisors": trial.kills_seen_by_supervisors(),
     }
 
 

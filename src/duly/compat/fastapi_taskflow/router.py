@@ -49,21 +49,21 @@ def task_router(
     shows_arguments: bool,
 ) -> APIRouter:
     """Return the routes of a manager. If they are open to every client, they show no secrets."""
-    desk = TaskOperations(manager, shows_arguments=shows_arguments)
+    operations = TaskOperations(manager, shows_arguments=shows_arguments)
     router = APIRouter(
         prefix=prefix, route_class=ErrorResponseRoute, tags=["tasks"], dependencies=[Depends(who)]
     )
-    _add_read_routes(router, desk, manager, is_open=is_open)
+    _add_read_routes(router, operations, manager, is_open=is_open)
     acting = APIRouter(
         route_class=ErrorResponseRoute, dependencies=[Depends(require_same_origin(frozenset()))]
     )
-    _add_action_routes(acting, desk, who)
+    _add_action_routes(acting, operations, who)
     router.include_router(acting)
     return router
 
 
 def _add_read_routes(
-    router: APIRouter, desk: TaskOperations, manager: TaskManager, *, is_open: bool
+    router: APIRouter, operations: TaskOperations, manager: TaskManager, *, is_open: bool
 ) -> None:
     def sees_secrets(request: Request) -> bool:
         return not is_open or is_in_process(request)
@@ -88,7 +88,7 @@ def _add_read_routes(
         tasks while the response has a cursor.
         """
         try:
-            page, following = desk.page(
+            page, following = operations.page(
                 status, func_name, queue=queue, tag=tag, since=since, limit=limit, cursor=cursor
             )
         except BadOption as refused:
@@ -99,7 +99,7 @@ def _add_read_routes(
 
     @router.get("/metrics", summary="Count tasks by status")
     def get_metrics() -> dict[str, Any]:
-        return desk.metrics()
+        return operations.metrics()
 
     @router.get("/queues", summary="Show the named queues")
     def list_queues() -> list[dict[str, Any]]:
@@ -114,21 +114,21 @@ def _add_read_routes(
             raise HTTPException(
                 403, "only users that TaskAdmin(auth=…) accepts can see the audit log"
             )
-        return desk.audit(limit)
+        return operations.audit(limit)
 
     # After the other routes, which its pattern would match too.
     @router.get("/{task_id}", summary="Show one task, with its log")
     def get_task(task_id: str, secrets: SeesSecrets) -> dict[str, Any]:
-        return desk.get(task_id) if secrets else without_secrets(desk.get(task_id))
+        return operations.get(task_id) if secrets else without_secrets(operations.get(task_id))
 
 
-def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency) -> None:
+def _add_action_routes(router: APIRouter, operations: TaskOperations, who: Dependency) -> None:
     Actor = Annotated[object, Depends(who)]  # noqa: N806 - a type
 
     @router.patch("/queues/{queue_name}", summary="Change the limits of a queue in this process")
     def update_queue(queue_name: str, body: QueueLimitsBody, actor: Actor) -> dict[str, Any]:
         try:
-            return desk.limit_queue(queue_name, body.concurrency, body.max_size, actor)
+            return operations.limit_queue(queue_name, body.concurrency, body.max_size, actor)
         except KeyError as unknown:
             raise HTTPException(404, str(unknown.args[0])) from None
         except BadOption as refused:
@@ -136,7 +136,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
 
     @router.post("/bulk-retry", summary="Retry tasks that failed or were interrupted")
     def bulk_retry(body: BulkRetry, actor: Actor) -> dict[str, Any]:
-        return desk.retry_all(body.task_ids, actor)
+        return operations.retry_all(body.task_ids, actor)
 
     @router.post("/retry-failed", summary="Retry all tasks that failed within a period")
     def retry_failed(
@@ -145,7 +145,7 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         func_name: str | None = None,
     ) -> dict[str, Any]:
         try:
-            return desk.retry_failed(since, func_name, actor)
+            return operations.retry_failed(since, func_name, actor)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
@@ -156,17 +156,17 @@ def _add_action_routes(router: APIRouter, desk: TaskOperations, who: Dependency)
         unit: Annotated[str, Query(description="min, hour or day")],
     ) -> dict[str, int]:
         try:
-            return desk.delete_history(value, unit, actor)
+            return operations.delete_history(value, unit, actor)
         except BadOption as refused:
             raise HTTPException(400, str(refused)) from None
 
     @router.post("/{task_id}/cancel", summary="Cancel a waiting or running task")
     def cancel_task(task_id: str, actor: Actor) -> dict[str, Any]:
-        return _as_response(lambda: desk.cancel(task_id, actor))
+        return _as_response(lambda: operations.cancel(task_id, actor))
 
     @router.post("/{task_id}/retry", summary="Retry a task that failed or was interrupted")
     def retry_task(task_id: str, actor: Actor) -> dict[str, Any]:
-        return _as_response(lambda: desk.retry(task_id, actor))
+        return _as_response(lambda: operations.retry(task_id, actor))
 
 
 def _as_response(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -12,18 +12,18 @@ _PAGES = {"": "runs", "bulk ": "bulk"}
 _ID = re.compile(r"(|bulk )([0-9a-f]{8}-[0-9a-f-]{27})")
 
 
-def audit(desk: ApplicationView, request: Request) -> PageContent:
+def audit(view: ApplicationView, request: Request) -> PageContent:
     """List audit entries, newest first."""
     given = request.query_params.get("before", "")
     before = int(given) if given.isdecimal() and len(given) < 18 else None  # noqa: PLR2004 - bigint
     subject = request.query_params.get("subject") or None
     if subject is not None and "\0" in subject:
         subject = None
-    acts = desk.store.list_audit_entries(subject, PAGE_DEFAULT, before)
+    acts = view.store.list_audit_entries(subject, PAGE_DEFAULT, before)
     return PageContent(
         "audit.html",
         {
-            "now": desk.store.now(),
+            "now": view.store.now(),
             "acts": [(act, _page_of(act.subject)) for act in acts],
             "following": acts[-1].number if len(acts) == PAGE_DEFAULT else None,
             "subject": subject,

@@ -36,14 +36,14 @@ FormValues = Mapping[str, str]
 """Other parameters of the action: a step, a limit, or a time span."""
 
 
-def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
+def confirmation_page(view: ApplicationView, request: Request) -> PageContent:
     """Show the consequences of an action on one object, and ask for a reason."""
     given = request.query_params
     kind, verb, name = given.get("kind", ""), given.get("verb", ""), given.get("name", "")
     found = _CONFIRMATIONS.get((kind, verb))
     if found is None or "\0" in "".join(given.values()):
         raise PageNotFound("There is no such action.")
-    asked = found(desk, name, given)
+    asked = found(view, name, given)
     asked = asked._replace(
         heading=asked.heading or f"{verb.capitalize()} this {kind}",
         button=asked.button or f"{verb.capitalize()} the {kind}",
@@ -55,13 +55,13 @@ def confirmation_page(desk: ApplicationView, request: Request) -> PageContent:
         "here": asked.page,
         "place": f"/{asked.page}" + ("" if kind == "queue" else f"/{quote(name, safe='')}"),
         "action": f"/{asked.page}/{quote(name, safe='')}/{verb}",
-        "now": desk.store.now(),
+        "now": view.store.now(),
     }
     return PageContent("ask.html", context)
 
 
-def _cancel(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    run = desk.store.get_run(name)
+def _cancel(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    run = view.store.get_run(name)
     if run is None or run.state in FINAL:
         raise PageNotFound(
             f"Run {name} is not waiting or running any more: there is nothing to cancel."
@@ -74,12 +74,12 @@ def _cancel(desk: ApplicationView, name: str, _given: FormValues) -> Confirmatio
     return Confirmation("runs", f"{run.task}, run {run.id}", (follows,))
 
 
-def _retry(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
+def _retry(view: ApplicationView, name: str, given: FormValues) -> Confirmation:
     step = given.get("from_step") or None
-    run = desk.store.get_run(name)
+    run = view.store.get_run(name)
     if run is None or run.state not in FINAL:
         raise PageNotFound(f"Run {name} has not ended: there is nothing to retry.")
-    steps = {each.name for each in desk.store.list_steps(run.id)}
+    steps = {each.name for each in view.store.list_steps(run.id)}
     sentences = ["The run is queued again, with the same arguments."]
     if run.state == State.SUCCEEDED:
         sentences.append("The run succeeded: its effects will happen a second time.")
@@ -93,16 +93,16 @@ def _retry(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
     return Confirmation("runs", f"{run.task}, run {run.id}", tuple(sentences), fields)
 
 
-def _discard(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    run = desk.store.get_run(name)
+def _discard(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    run = view.store.get_run(name)
     if run is None or run.state not in DEAD:
         raise PageNotFound(f"Run {name} is not a dead letter: there is nothing to discard.")
     words = "The run ends as cancelled for good, and is no longer a dead letter."
     return Confirmation("runs", f"{run.task}, run {run.id}", (words,), needs_reason=True)
 
 
-def _pause_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    queue = _queue(desk, name)
+def _pause_queue(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    queue = _queue(view, name)
     return Confirmation(
         "queues",
         name,
@@ -113,15 +113,15 @@ def _pause_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confir
     )
 
 
-def _resume_queue(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    queue = _queue(desk, name)
+def _resume_queue(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    queue = _queue(view, name)
     waiting = queue.ready + queue.waiting
     words = "Workers start runs of this queue again at once."
     return Confirmation("queues", name, (words, f"{count(waiting)} are waiting in it."))
 
 
-def _limit_queue(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
-    queue, text = _queue(desk, name), given.get("limit", "").strip()
+def _limit_queue(view: ApplicationView, name: str, given: FormValues) -> Confirmation:
+    queue, text = _queue(view, name), given.get("limit", "").strip()
     limit = limit_of(text)
     if limit is None:
         allowed, button = "Any number of its runs may run at once.", "Lift the limit"
@@ -135,19 +135,19 @@ def _limit_queue(desk: ApplicationView, name: str, given: FormValues) -> Confirm
     return Confirmation("queues", name, (allowed, now), (("limit", text),), heading, button)
 
 
-def _pause_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    _check_schedule(desk, name)
+def _pause_schedule(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    _check_schedule(view, name)
     words = "The schedule does not fire until an operator resumes it. Its existing runs continue."
     return Confirmation("schedules", name, (words,))
 
 
-def _resume_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    _check_schedule(desk, name)
+def _resume_schedule(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    _check_schedule(view, name)
     return Confirmation("schedules", name, ("The schedule fires again from now on.",))
 
 
-def _run_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confirmation:
-    found = _check_schedule(desk, name)
+def _run_schedule(view: ApplicationView, name: str, _given: FormValues) -> Confirmation:
+    found = _check_schedule(view, name)
     words = [f"A run of {found.task} is enqueued at once, in addition to the due ones."]
     if found.state == "paused":
         words.append("The schedule stays paused.")
@@ -155,8 +155,8 @@ def _run_schedule(desk: ApplicationView, name: str, _given: FormValues) -> Confi
     return Confirmation("schedules", name, tuple(words), (), heading, "Run it now")
 
 
-def _backfill_schedule(desk: ApplicationView, name: str, given: FormValues) -> Confirmation:
-    found = _check_schedule(desk, name)
+def _backfill_schedule(view: ApplicationView, name: str, given: FormValues) -> Confirmation:
+    found = _check_schedule(view, name)
     texts = {each: given.get(each, "") for each in ("from", "to")}
     begin, end = (instant_of(each, text) for each, text in texts.items())
     if begin >= end:
@@ -169,16 +169,16 @@ def _backfill_schedule(desk: ApplicationView, name: str, given: FormValues) -> C
     )
 
 
-def _queue(desk: ApplicationView, name: str) -> QueueRecord:
-    for queue in desk.store.list_queues():
+def _queue(view: ApplicationView, name: str) -> QueueRecord:
+    for queue in view.store.list_queues():
         if queue.name == name:
             return queue
     return QueueRecord(name, paused=False, ready=0, waiting=0, running=0)
 
 
-def _check_schedule(desk: ApplicationView, name: str) -> ScheduleView:
+def _check_schedule(view: ApplicationView, name: str) -> ScheduleView:
     try:
-        return desk.schedules.get(name)
+        return view.schedules.get(name)
     except DulyError as error:
         raise PageNotFound(str(error)) from error
 

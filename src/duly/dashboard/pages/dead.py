@@ -13,12 +13,12 @@ _HOUR = 3_600_000_000
 WINDOWS = {"1h": _HOUR, "24h": 24 * _HOUR, "7d": 168 * _HOUR, "all": None}
 
 
-def dead(desk: ApplicationView, request: Request) -> PageContent:
+def dead(view: ApplicationView, request: Request) -> PageContent:
     """List the groups."""
-    now = desk.store.now()
+    now = view.store.now()
     window = window_of(request)
     which = RunFilter(since=since_of(window, now), limit=PAGE_DEFAULT)
-    groups = desk.store.list_dead_groups(which)
+    groups = view.store.list_dead_groups(which)
     return PageContent(
         "dead.html", {"now": now, "groups": groups, "window": window, "windows": list(WINDOWS)}
     )
@@ -31,16 +31,16 @@ def with_count(shown: PageContent | PageRedirect, store: Inspector) -> PageConte
     return shown._replace(context={"dead": store.count_dead()} | shown.context)
 
 
-def group(desk: ApplicationView, request: Request) -> PageContent:
+def group(view: ApplicationView, request: Request) -> PageContent:
     """List the runs of one group."""
-    now = desk.store.now()
+    now = view.store.now()
     which = group_filter(request, now)
-    page = desk.store.list_runs(which._replace(limit=PAGE_DEFAULT))
+    page = view.store.list_runs(which._replace(limit=PAGE_DEFAULT))
     if not page and which.before is None:
         raise PageNotFound(
             "This group has no dead letters any more; all were retried or discarded."
         )
-    found = group_of(desk, which)
+    found = group_of(view, which)
     return PageContent(
         "group.html",
         {
@@ -51,16 +51,16 @@ def group(desk: ApplicationView, request: Request) -> PageContent:
             "group": found,
             "window": window_of(request),
             "sample": page[0] if page else None,
-            "runs": desk.list_rows(page),
+            "runs": view.list_rows(page),
             "following": page[-1].id if len(page) == PAGE_DEFAULT else None,
             "cursor": which.before,
         },
     )
 
 
-def group_of(desk: ApplicationView, which: RunFilter) -> DeadLetterGroup | None:
+def group_of(view: ApplicationView, which: RunFilter) -> DeadLetterGroup | None:
     """Return a group with its count, or None if it has become empty."""
-    groups = desk.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
+    groups = view.store.list_dead_groups(RunFilter(task=which.task, since=which.since, limit=PAGE))
     return next((one for one in groups if one.fingerprint == which.fingerprint), None)
 
 

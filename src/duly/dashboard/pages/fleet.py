@@ -25,9 +25,9 @@ _KEPT_IN_VIEW = _HOUR
 """How long stopped workers are still listed."""
 
 
-def queues(desk: ApplicationView, _request: Request) -> PageContent:
+def queues(view: ApplicationView, _request: Request) -> PageContent:
     """List queues with the waiting times of their runs."""
-    store = desk.store
+    store = view.store
     now = store.now()
     ends: dict[str, list[FinishedRunsByTask]] = {}
     for row in store.count_ends_of_tasks(window_start("24h", now)):
@@ -51,9 +51,9 @@ def queues(desk: ApplicationView, _request: Request) -> PageContent:
     return PageContent("queues.html", {"now": now, "rows": rows})
 
 
-def workers(desk: ApplicationView, _request: Request) -> PageContent:
+def workers(view: ApplicationView, _request: Request) -> PageContent:
     """List workers and their running runs."""
-    store = desk.store
+    store = view.store
     now = store.now()
     running: dict[str, list[RunRecord]] = {}
     for run in store.list_runs(RunFilter(states=("running",), limit=PAGE, scan=PAGE)):
@@ -72,31 +72,31 @@ def workers(desk: ApplicationView, _request: Request) -> PageContent:
     return PageContent("workers.html", {"now": now, "workers": listed})
 
 
-def tasks(desk: ApplicationView, request: Request) -> PageContent:
+def tasks(view: ApplicationView, request: Request) -> PageContent:
     """List tasks with their durations and failure rates."""
     order = request.query_params.get("order", "busiest")
     order = order if order in _ORDERS else "busiest"
-    now = desk.store.now()
+    now = view.store.now()
     ends: dict[str, list[FinishedRunsByTask]] = {}
     since = window_start("24h", now)
-    for row in desk.store.count_ends_of_tasks(since):
+    for row in view.store.count_ends_of_tasks(since):
         ends.setdefault(row.task, []).append(row)
     retried: Counter[str] = Counter()
-    for row in desk.store.count_retries_of_tasks(since):
+    for row in view.store.count_retries_of_tasks(since):
         retried[row.task] += row.runs
     registered = {
         name
-        for worker in desk.store.list_workers()
+        for worker in view.store.list_workers()
         if worker.state == "live"
         for name in json.loads(worker.tasks)
     }
-    names = {definition.name for definition in desk.tasks.definitions()}
-    names.update(each.task for each in desk.store.list_unregistered())
+    names = {definition.name for definition in view.tasks.definitions()}
+    names.update(each.task for each in view.store.list_unregistered())
     rows = [
         (
             name,
             run_stats(ends.get(name, [])),
-            desk.tasks.find(name),
+            view.tasks.find(name),
             name in registered,
             retried[name],
         )

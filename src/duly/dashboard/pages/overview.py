@@ -17,16 +17,16 @@ DEPLOYMENT = "deployment"
 """The subject of audit entries that mark deployments."""
 
 
-def overview(desk: ApplicationView, request: Request) -> PageContent:
+def overview(view: ApplicationView, request: Request) -> PageContent:
     """Show the overview."""
-    store = desk.store
+    store = view.store
     now = store.now()
     window = request.query_params.get("window", "24h")
     window = window if window in WINDOWS else "24h"
     since, step = window_start(window, now), WINDOWS[window][1]
     ends = store.count_ends(since, step)
     last_hour = store.count_ends(window_start("1h", now), _HOUR)
-    rows = _rows(desk, since)
+    rows = _rows(view, since)
     tasks = {task: run_stats(found) for task, found in rows.items()}
     oldest = sorted(store.list_oldest_ready(), key=lambda run: run.due_at)
     due = store.list_next_schedules(PAGE)
@@ -65,7 +65,7 @@ def overview(desk: ApplicationView, request: Request) -> PageContent:
                 key=lambda pair: (-pair[1].failed, pair[0]),
             )[:_TOP],
             "all": run_stats(row for found in rows.values() for row in found),
-            "oldest": _still_queued(desk, oldest[:_TOP]),
+            "oldest": _still_queued(view, oldest[:_TOP]),
             "next": due[:_TOP],
             "ready": sum(queue.ready for queue in queues),
             "waiting": sum(queue.waiting for queue in queues),
@@ -77,13 +77,13 @@ def overview(desk: ApplicationView, request: Request) -> PageContent:
     )
 
 
-def _rows(desk: ApplicationView, since: int) -> dict[str, list[FinishedRunsByTask]]:
+def _rows(view: ApplicationView, since: int) -> dict[str, list[FinishedRunsByTask]]:
     rows: dict[str, list[FinishedRunsByTask]] = {}
-    for row in desk.store.count_ends_of_tasks(since):
+    for row in view.store.count_ends_of_tasks(since):
         rows.setdefault(row.task, []).append(row)
     return rows
 
 
-def _still_queued(desk: ApplicationView, oldest: list[ReadyRun]) -> list[RunRecord]:
-    runs = [desk.store.get_run(run.run_id) for run in oldest]
+def _still_queued(view: ApplicationView, oldest: list[ReadyRun]) -> list[RunRecord]:
+    runs = [view.store.get_run(run.run_id) for run in oldest]
     return [run for run in runs if run is not None and run.state == "queued"]

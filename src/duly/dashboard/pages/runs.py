@@ -26,24 +26,24 @@ _LAST_LINES = 10
 """This many log lines show how far an interrupted step came."""
 
 
-def runs(desk: ApplicationView, request: Request) -> PageContent | PageRedirect:
+def runs(view: ApplicationView, request: Request) -> PageContent | PageRedirect:
     """List runs."""
-    now = desk.store.now()
+    now = view.store.now()
     text = request.query_params.get("q", "")
     cursor = request.query_params.get("before")
     search = search_query.read(text, now, cursor=cursor)
-    if search.run_id is not None and desk.store.get_run(search.run_id) is not None:
+    if search.run_id is not None and view.store.get_run(search.run_id) is not None:
         return PageRedirect(f"/runs/{search.run_id}")
     is_answered = search.run_id is not None or bool(search.hints)
-    found, following = ([], None) if is_answered else desk.find(search, PAGE_DEFAULT)
-    queues = [queue.name for queue in desk.store.list_queues()]
+    found, following = ([], None) if is_answered else view.find(search, PAGE_DEFAULT)
+    queues = [queue.name for queue in view.store.list_queues()]
     is_any = not (search.which.states or search.hints)
     return PageContent(
         "runs.html",
         {
             "now": now,
             "search": search,
-            "runs": desk.list_rows(found),
+            "runs": view.list_rows(found),
             "following": following,
             "cursor": cursor,
             "states": [
@@ -58,21 +58,21 @@ def runs(desk: ApplicationView, request: Request) -> PageContent | PageRedirect:
                 ),
             ],
             "scan": LOOK_RUNS * LOOKS if search.looks_inside else SCAN_RUNS,
-            "suggestions": _suggestions(desk, queues),
-            "meant": [] if found else _suggested_terms(desk, search, queues),
+            "suggestions": _suggestions(view, queues),
+            "meant": [] if found else _suggested_terms(view, search, queues),
         },
         422 if search.hints else 200,
     )
 
 
-def run(desk: ApplicationView, request: Request) -> PageContent:
+def run(view: ApplicationView, request: Request) -> PageContent:
     """Show one run."""
-    return PageContent("run.html", describe(desk, str(request.path_params["run_id"])))
+    return PageContent("run.html", describe(view, str(request.path_params["run_id"])))
 
 
-def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
+def describe(view: ApplicationView, run_id: str) -> dict[str, Any]:
     """Return all details of a run."""
-    store = desk.store
+    store = view.store
     found = store.get_run(run_id)
     if found is None:
         raise PageNotFound(
@@ -83,7 +83,7 @@ def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_audit_entries(found.id, PAGE)
     lines = _by_claim(logs)
-    arguments = desk.stored_arguments(found.task, found.arguments)
+    arguments = view.stored_arguments(found.task, found.arguments)
     held = _held(found, steps, logs)
     tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
@@ -102,18 +102,18 @@ def describe(desk: ApplicationView, run_id: str) -> dict[str, Any]:
         "rows": waterfall(found, attempts, steps, now),
         "moments": timeline(found, attempts, acts),
         "arguments": None if arguments is None else pretty(_call(arguments)),
-        "result": desk.result(found) if found.state == State.SUCCEEDED else None,
-        "why_hidden": desk.why_hidden(found),
-        "why": desk.wait_reason(found),
+        "result": view.result(found) if found.state == State.SUCCEEDED else None,
+        "why_hidden": view.why_hidden(found),
+        "why": view.wait_reason(found),
         "parent": parent,
-        "children": desk.children(found.id),
+        "children": view.children(found.id),
         "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
         "can_retry": found.state in FINAL and not held,
         "held": held,
         "resolving": None,
         "is_dead": found.state in DEAD,
-        "can_edit": found.state in FINAL and not held and desk.can_edit(found),
+        "can_edit": found.state in FINAL and not held and view.can_edit(found),
         "step_names": [step.name for step in steps if step.name],
     }
 
@@ -144,9 +144,9 @@ def _held(run: RunRecord, steps: list[StepRecord], logs: list[LogLine]) -> list[
     ]
 
 
-def edit(desk: ApplicationView, request: Request) -> PageContent:
+def edit(view: ApplicationView, request: Request) -> PageContent:
     """Show a form to change the arguments of a run and retry it."""
-    context = describe(desk, str(request.path_params["run_id"]))
+    context = describe(view, str(request.path_params["run_id"]))
     return PageContent("edit.html", context | {"given": context["arguments"], "error": None})
 
 
@@ -168,13 +168,13 @@ def _call(text: str) -> str:
 
 
 def _suggested_terms(
-    desk: ApplicationView, search: Search, queues: list[str]
+    view: ApplicationView, search: Search, queues: list[str]
 ) -> list[tuple[str, str]]:
     """Return terms with existing names that are similar to the unknown names in a search."""
     if search.which.task is None and search.which.queue is None:
         return []
-    tasks = {definition.name for definition in desk.tasks.definitions()}
-    for worker in desk.store.list_workers():
+    tasks = {definition.name for definition in view.tasks.definitions()}
+    for worker in view.store.list_workers():
         tasks.update(json.loads(worker.tasks))
     asked = (("task", search.which.task, tasks), ("queue", search.which.queue, set(queues)))
     return [
@@ -185,9 +185,9 @@ def _suggested_terms(
     ]
 
 
-def _suggestions(desk: ApplicationView, queues: list[str]) -> list[str]:
+def _suggestions(view: ApplicationView, queues: list[str]) -> list[str]:
     """Return suggestions for the start of a filter."""
-    known = {definition.name for definition in desk.tasks.definitions()}
+    known = {definition.name for definition in view.tasks.definitions()}
     return [
         *(f"state:{state.value}" for state in State),
         *(search_query.term("task", name) for name in sorted(known)[:100]),

@@ -26,48 +26,48 @@ _COUNTED = 2_000
 """The maximum for counting the instants of a day."""
 
 
-def schedules(desk: ApplicationView, request: Request) -> PageContent:
+def schedules(view: ApplicationView, request: Request) -> PageContent:
     """List schedules."""
-    now = desk.store.now()
+    now = view.store.now()
     after = request.query_params.get("after", "").replace("\0", "")
-    page = desk.schedules.page(after, PAGE_DEFAULT)
+    page = view.schedules.page(after, PAGE_DEFAULT)
     return PageContent(
         "schedules.html",
         {
             "now": now,
-            "schedules": [(each, _outcomes(desk, each.name)) for each in page],
+            "schedules": [(each, _outcomes(view, each.name)) for each in page],
             "after": after,
             "following": page[-1].name if len(page) == PAGE_DEFAULT else None,
         },
     )
 
 
-def schedule(desk: ApplicationView, request: Request) -> PageContent:
+def schedule(view: ApplicationView, request: Request) -> PageContent:
     """Show one schedule."""
     name = str(request.path_params["name"])
     try:
-        found = desk.schedules.get(name)
+        found = view.schedules.get(name)
     except DulyError:
         raise PageNotFound(f"There is no schedule {name!r}; see the list of schedules.") from None
-    now = desk.store.now()
+    now = view.store.now()
     return PageContent(
         "schedule.html",
         {
             "now": now,
             "schedule": found,
-            "next": _next(desk, found),
-            "firings": desk.schedules.firings(name, limit=_OUTCOMES),
-            "week": _week(desk, found, now),
+            "next": _next(view, found),
+            "firings": view.schedules.firings(name, limit=_OUTCOMES),
+            "week": _week(view, found, now),
             "zone": _zone(found.tz),
-            "acts": desk.store.list_audit_entries(f"schedule {name}", _OUTCOMES),
+            "acts": view.store.list_audit_entries(f"schedule {name}", _OUTCOMES),
             "next_at": None if found.next_at is None else microseconds_of(found.next_at),
         },
     )
 
 
-def _outcomes(desk: ApplicationView, name: str) -> Sequence[tuple[str, str]]:
+def _outcomes(view: ApplicationView, name: str) -> Sequence[tuple[str, str]]:
     """Return its last firings, oldest first: each as a state or an outcome, and words."""
-    found = desk.store.list_firings(name, 2**62, _OUTCOMES)
+    found = view.store.list_firings(name, 2**62, _OUTCOMES)
     return [_outcome(row) for row in reversed(found)]
 
 
@@ -80,9 +80,9 @@ def _outcome(row: FiringRecord) -> tuple[str, str]:
     return row.run_state, f"{outcome}: {row.run_state}"
 
 
-def _next(desk: ApplicationView, schedule: ScheduleView) -> Sequence[datetime]:
+def _next(view: ApplicationView, schedule: ScheduleView) -> Sequence[datetime]:
     try:
-        return desk.schedules.next(schedule.name, _FIRES)
+        return view.schedules.next(schedule.name, _FIRES)
     except BadSchedule:  # This machine does not know the time zone.
         return []
 
@@ -107,8 +107,8 @@ class Day(NamedTuple):
     """The clock change on that day, if there is one."""
 
 
-def _week(desk: ApplicationView, schedule: ScheduleView, now: int) -> list[Day]:
-    (record,) = desk.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
+def _week(view: ApplicationView, schedule: ScheduleView, now: int) -> list[Day]:
+    (record,) = view.store.list_schedules(ScheduleFilter(schedule.name, removed=True))
     try:
         return week(_due(record), ZoneInfo(schedule.tz), now)
     except (BadSchedule, KeyError, ValueError):  # This machine does not know the zone.

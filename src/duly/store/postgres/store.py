@@ -114,7 +114,7 @@ class PostgresStore(PostgresInspector):
 
     def task_transaction(self, seconds: float | None = None) -> PostgresTaskTransaction:
         """Return a transaction for the body of a run."""
-        return PostgresTaskTransaction(self._address, self._here().sections, seconds)
+        return PostgresTaskTransaction(self._address, self._here().transactions, seconds)
 
     def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a connection that is not ours; it exists if its transaction commits."""
@@ -278,7 +278,7 @@ class _PostgresResources:
         self.readers = ConnectionPool(address, READING, size=READERS, seconds=READER_SECONDS)
         self.floors = Floors(self.readers, self.writers.hints)
         # Apart from the readers, because a body may keep one for as long as it runs.
-        self.sections = ConnectionPool(address, {}, size=MAX_TASK_TRANSACTIONS)
+        self.transactions = ConnectionPool(address, {}, size=MAX_TASK_TRANSACTIONS)
 
     def close(self) -> None:
         """Write what waits, end all threads, hang up."""
@@ -286,7 +286,7 @@ class _PostgresResources:
         self.writers.close()
         self.heartbeats.close()
         self.readers.close()
-        self.sections.close()
+        self.transactions.close()
 
 
 _stores: "weakref.WeakSet[PostgresStore]" = weakref.WeakSet()
