@@ -9,8 +9,8 @@ import pytest
 
 from duly.store.store_factory import open_store
 from tests.servers.kinds import POSTGRES_KINDS
-from tests.store.postgres_plans import BATCH, PAGES, Server, fill, forge, smallest, vacuum
-from tests.store.postgres_statements import (
+from tests.store.postgres.plans import BATCH, PAGES, Server, fill, forge, smallest, vacuum
+from tests.store.postgres.statements import (
     CASES,
     IN_BODIES_SESSIONS,
     IN_BORROWED_SESSIONS,

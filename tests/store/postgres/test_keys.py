@@ -26,7 +26,7 @@ from tests.store.conformance.verbs import (
     redrive,
     succeed,
 )
-from tests.store.postgres_verbs import InBackground, wait_for_a_lock
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 _GATE = """
 CREATE TABLE gate (closed boolean);

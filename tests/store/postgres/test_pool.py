@@ -13,7 +13,7 @@ from duly.store.postgres import pool
 from duly.store.postgres.pool import ConnectionPool
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT
-from tests.store.postgres_verbs import InBackground
+from tests.store.postgres.verbs import InBackground
 from tests.striking import Strike
 
 FILES = ("store/postgres/pool.py", "duly/store/wake_lock.py")

@@ -22,7 +22,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     tick,
 )
-from tests.store.postgres_verbs import InBackground, wait_for_a_lock
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 
 def wait_for_event(store: Any, name: str) -> Any:

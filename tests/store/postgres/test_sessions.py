@@ -45,7 +45,7 @@ from tests.store.conformance.verbs import (
     success,
     tick,
 )
-from tests.store.postgres_verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
+from tests.store.postgres.verbs import PLACE, InBackground, claim_without_commit, wait_for_a_lock
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from tests.store.conformance.verbs import (
     succeed,
     tick,
 )
-from tests.store.postgres_plans import Server
+from tests.store.postgres.plans import Server
 
 MINUTE = 60.0
 TURN = DutyTurn("duty", MINUTE)

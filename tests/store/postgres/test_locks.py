@@ -8,7 +8,7 @@ from duly.store.ops import PauseQueue
 from duly.store.postgres.locks import acquire
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import ACTOR, SECOND
-from tests.store.postgres_verbs import InBackground, wait_for_a_lock
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 
 def take(store: Any, owner: str = "a") -> Any:

@@ -14,7 +14,7 @@ from duly.store.ops import EnqueueAgain
 from duly.store.store_factory import open_store
 from tests.docs.pages import DOCS, blocks
 from tests.store.conformance.verbs import order
-from tests.store.postgres_verbs import InBackground, wait_for_a_lock
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 CREATE, GRANT = [
     block.text for block in blocks(DOCS / "how-to/deploying.md") if block.kind == "sql"

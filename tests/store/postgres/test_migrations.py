@@ -13,7 +13,7 @@ from duly.store.schema import SchemaMigration
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT, enqueue_one
-from tests.store.postgres_verbs import InBackground, wait_for_builder
+from tests.store.postgres.verbs import InBackground, wait_for_builder
 
 PACKAGE = "duly.store.postgres"
 STEPS = migrator.migrations(PACKAGE)

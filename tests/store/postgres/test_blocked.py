@@ -15,7 +15,7 @@ from duly.store.ops import PauseQueue, Settled
 from duly.store.postgres import write_paths
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_and_claim, fail, key, order, redrive, register
-from tests.store.postgres_verbs import InBackground
+from tests.store.postgres.verbs import InBackground
 
 pytestmark = pytest.mark.stores("postgres")
 SOON = 30.0

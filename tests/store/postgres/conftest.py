@@ -1,4 +1,4 @@
-"""The PostgreSQL store of the tests about what it alone does; each folder below has its own."""
+"""The PostgreSQL database and store that the tests of this folder run on."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -10,7 +10,7 @@ import pytest
 from duly.store.guard_ops import AcquireKey, FailKey, ForgetKey, Guarded
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import SECOND
-from tests.store.postgres_verbs import InBackground, wait_for_a_lock
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 GATE = 4711
 SLOW = "slow"

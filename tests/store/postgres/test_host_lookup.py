@@ -18,8 +18,8 @@ from duly.store.postgres.connection import connect
 from duly.store.postgres.session_settings import HOT
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import TIMEOUT, WORKER, claim_one, enqueue_one, register, succeed
-from tests.store.postgres_verbs import InBackground
-from tests.store.test_postgres_sessions import terminate_all
+from tests.store.postgres.test_sessions import terminate_all
+from tests.store.postgres.verbs import InBackground
 
 NAME = "database.example"
 NOBODY = "127.0.0.99"

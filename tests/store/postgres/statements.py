@@ -10,7 +10,7 @@ from duly.store.postgres.session_settings import HOT, UPKEEP
 from duly.store.postgres.store import READING
 from duly.store.statements import load
 from tests.store.conformance.verbs import LANE, OTHER_TASK, TASK, WORKER
-from tests.store.postgres_plans import (
+from tests.store.postgres.plans import (
     BATCH,
     DELAYED,
     FINISHED,
@@ -23,7 +23,7 @@ from tests.store.postgres_plans import (
     id_of,
     ids_of,
 )
-from tests.store.postgres_verbs import PLACE
+from tests.store.postgres.verbs import PLACE
 
 YEAR = 365 * 86_400_000_000
 RUN = {"run_id": id_of(RUNNING, 1), "claim_number": 1}

@@ -26,9 +26,9 @@ from tests.store.conformance.verbs import (
     register,
     succeed,
 )
-from tests.store.postgres_plans import BATCH, LIMITED_LANE, Server, fill
-from tests.store.postgres_statements import CASES
-from tests.store.test_postgres_plans import too_dear
+from tests.store.postgres.plans import BATCH, LIMITED_LANE, Server, fill
+from tests.store.postgres.statements import CASES
+from tests.store.postgres.test_plans import too_dear
 
 pytestmark = [
     pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS),

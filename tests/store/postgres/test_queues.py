@@ -25,9 +25,9 @@ from tests.store.conformance.verbs import (
     run_of,
     tick,
 )
-from tests.store.postgres_plans import BATCH, Server, fill
-from tests.store.postgres_statements import CASES
-from tests.store.test_postgres_plans import too_dear
+from tests.store.postgres.plans import BATCH, Server, fill
+from tests.store.postgres.statements import CASES
+from tests.store.postgres.test_plans import too_dear
 
 SOME = 10
 """How many queues of a lane one look sees here."""
