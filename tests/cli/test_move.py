@@ -18,7 +18,7 @@ from duly.store.lock_ops import AcquireLock, Locked
 from duly.store.ops import Enqueue
 from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.evidence import SCALE, keep
 from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import (
     another_try,

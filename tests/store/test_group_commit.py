@@ -14,7 +14,7 @@ from duly.errors import StoreError, StoreUnavailable, WouldBlockItself
 from duly.store import group_commit as committer_module
 from duly.store.group_commit import Committer
 from tests.servers.processes import wait_until
-from tests.striking import Strike
+from tests.strikes import Strike
 
 TIMEOUT = 20.0
 WEDGED = 1.0

@@ -11,7 +11,7 @@ import pytest
 from duly import Duly, Retry, RunInterrupted, current
 from duly.events import RunOverdue
 from tests.servers.processes import is_running, wait_until
-from tests.striking import Strike
+from tests.strikes import Strike
 from tests.worker import shop as shop_module
 
 pytestmark = pytest.mark.surface

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from duly import Duly
 from tests.compat.fastapi_taskflow.served import ADMIN, KINDS
-from tests.integrations.fastapi.serving import Server
+from tests.integrations.fastapi.server import Server
 
 SERVED = "tests.compat.fastapi_taskflow.served:app"
 SCHEDULES = ("tick", "tick#2")

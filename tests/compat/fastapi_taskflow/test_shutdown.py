@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from duly import Duly
 from duly.compat.fastapi_taskflow import TaskStatus
-from tests.compat.fastapi_taskflow.running import SOON, ask, uvicorn
 from tests.compat.fastapi_taskflow.served import KINDS, build, wish
+from tests.compat.fastapi_taskflow.uvicorn_server import SOON, ask, uvicorn
 from tests.servers.processes import wait_until
 
 SERVED = "tests.compat.fastapi_taskflow.served:app"

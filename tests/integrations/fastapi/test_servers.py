@@ -12,7 +12,7 @@ import pytest
 
 from duly import Duly
 from tests.integrations.fastapi import served
-from tests.integrations.fastapi.serving import Server
+from tests.integrations.fastapi.server import Server
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]

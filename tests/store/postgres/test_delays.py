@@ -17,7 +17,7 @@ import pytest
 
 from duly.connections import execute_dialogue
 from duly.store.ops import Settled
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.evidence import SCALE, keep
 from tests.store.conformance.verbs import claim, enqueue_one, order, succeed
 
 SITS_SECONDS = 0.5 * SCALE

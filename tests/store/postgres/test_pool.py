@@ -14,7 +14,7 @@ from duly.store.postgres.pool import ConnectionPool
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT
 from tests.store.postgres.verbs import InBackground
-from tests.striking import Strike
+from tests.strikes import Strike
 
 FILES = ("store/postgres/pool.py", "duly/store/wake_lock.py")
 SIZE = 2

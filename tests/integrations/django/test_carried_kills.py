@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from duly import Duly
-from tests.integrations.carried_killing import kill_carriers
+from tests.integrations.carried_kills import kill_carriers
 from tests.integrations.counter import EffectCounter
 from tests.integrations.django.carriers import PACKAGES, Carried
 from tests.integrations.django.shop import SOON
-from tests.integrations.django.test_shop_killing import IS_PROOF, LIBRARIES
-from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
+from tests.integrations.django.test_shop_kills import IS_PROOF, LIBRARIES
+from tests.integrations.evidence import KILLS, SECONDS, WHERE, keep
 from tests.servers.processes import wait_until
 
 KILLED = KILLS if IS_PROOF else 1

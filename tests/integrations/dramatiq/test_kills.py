@@ -1,18 +1,18 @@
-"""Real work-horses are killed with SIGKILL: every job completes, and none succeeds falsely."""
+"""Real workers are killed with SIGKILL: every message completes, and none succeeds falsely."""
 
 import pytest
 
-from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
-from tests.integrations.rq.killing import kill_horses
+from tests.integrations.dramatiq.kills import kill_workers
+from tests.integrations.evidence import KILLS, SECONDS, WHERE, keep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
 def check(shop, counter, where: str) -> None:
-    """Kill some work-horses and check the outcome of all orders."""
-    outcome = kill_horses(shop, counter, kills=KILLS, seed=1)
+    """Kill some workers and check the outcome of all orders."""
+    outcome = kill_workers(shop, counter, kills=KILLS, seed=1)
 
-    keep("rq-kills", where, outcome, "rq", "redis")
+    keep("dramatiq-kills", where, outcome, "dramatiq", "redis")
     assert outcome.broken == []
     assert outcome.kills == KILLS
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from duly import Duly
 from examples.fastapi_shop.database import Base, Charge, Order
 from tests.integrations.counter import tell
-from tests.integrations.fastapi.judging import Books
+from tests.integrations.fastapi.judgement import Books
 
 pytestmark = pytest.mark.stores("sqlite-wal")
 

@@ -1,18 +1,18 @@
-"""Real workers are killed with SIGKILL: every message completes, and none succeeds falsely."""
+"""Real work-horses are killed with SIGKILL: every job completes, and none succeeds falsely."""
 
 import pytest
 
-from tests.integrations.dramatiq.killing import kill_workers
-from tests.integrations.proving import KILLS, SECONDS, WHERE, keep
+from tests.integrations.evidence import KILLS, SECONDS, WHERE, keep
+from tests.integrations.rq.kills import kill_horses
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 
 
 def check(shop, counter, where: str) -> None:
-    """Kill some workers and check the outcome of all orders."""
-    outcome = kill_workers(shop, counter, kills=KILLS, seed=1)
+    """Kill some work-horses and check the outcome of all orders."""
+    outcome = kill_horses(shop, counter, kills=KILLS, seed=1)
 
-    keep("dramatiq-kills", where, outcome, "dramatiq", "redis")
+    keep("rq-kills", where, outcome, "rq", "redis")
     assert outcome.broken == []
     assert outcome.kills == KILLS
 

@@ -16,7 +16,7 @@ import pytest
 from duly import Duly
 from tests.integrations.django.billing import Billed, judge, wait_for_all, wait_for_instants
 from tests.integrations.django.shop import SOON, Shop, kill_one
-from tests.integrations.proving import KILLS_VARIABLE, keep
+from tests.integrations.evidence import KILLS_VARIABLE, keep
 from tests.servers.processes import children_of, free_port, wait_until
 
 IS_PROOF = KILLS_VARIABLE in os.environ

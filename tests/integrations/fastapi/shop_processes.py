@@ -10,8 +10,8 @@ from pathlib import Path
 
 from duly import Duly
 from tests.integrations.counter import EffectCounter
-from tests.integrations.fastapi.judging import Books, Judgement
-from tests.integrations.fastapi.serving import Customers, Server
+from tests.integrations.fastapi.judgement import Books, Judgement
+from tests.integrations.fastapi.server import Customers, Server
 
 _SHOP = "tests.integrations.fastapi.shop:app"
 _CUSTOMERS = 2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.integrations.carried_killing import kill_carriers
-from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.carried_kills import kill_carriers
+from tests.integrations.evidence import KILLS, SECONDS, keep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 

@@ -1,4 +1,4 @@
-"""A worker process: `python -m …delivering URL TASK EXECUTION…`.
+"""A worker process: `python -m …delivery_worker URL TASK EXECUTION…`.
 
 It delivers the given executions one after the other, as another backend would. Without executions
 it runs queued runs, as a duly worker does.

@@ -1,4 +1,4 @@
-"""Run a project's system checks: `python -m …checking "check(…)"` prints their messages."""
+"""Run a project's system checks: `python -m …system_checks "check(…)"` prints their messages."""
 
 import sys
 from pathlib import Path

@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from duly import Duly
-from tests.integrations.fastapi.judging import Judgement
-from tests.integrations.fastapi.killing import open_shop
-from tests.integrations.proving import KILLS_VARIABLE, keep
+from tests.integrations.evidence import KILLS_VARIABLE, keep
+from tests.integrations.fastapi.judgement import Judgement
+from tests.integrations.fastapi.shop_processes import open_shop
 
 IS_PROOF = KILLS_VARIABLE in os.environ
 PROCESSES = 4 if IS_PROOF else 2

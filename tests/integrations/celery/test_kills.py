@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.integrations.celery.killing import kill_children
-from tests.integrations.proving import KILLS, SECONDS, keep
+from tests.integrations.celery.kills import kill_children
+from tests.integrations.evidence import KILLS, SECONDS, keep
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS)]
 

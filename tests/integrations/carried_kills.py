@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.integrations.counter import EffectCounter
-from tests.integrations.proving import KILLS, SECONDS
+from tests.integrations.evidence import KILLS, SECONDS
 
 CRASH_LIMIT = 3
 

@@ -18,7 +18,7 @@ from tests.compat.fastapi_taskflow.crowd import (
     visit,
 )
 from tests.compat.fastapi_taskflow.served import build
-from tests.integrations.proving import KILLS_VARIABLE, keep
+from tests.integrations.evidence import KILLS_VARIABLE, keep
 from tests.servers.processes import wait_until
 
 IS_PROOF = KILLS_VARIABLE in os.environ
