@@ -1,4 +1,4 @@
--- moving: what is to be known before rows of another database are written here.
+-- move: what a move reads before it writes rows of another database here.
 
 -- :name columns
 SELECT attribute.attname::text, pg_catalog.format_type(attribute.atttypid, NULL)

@@ -1,4 +1,4 @@
--- moving: everything that is kept, to be written into another database. Instants are microseconds.
+-- move: everything that is kept, to be written into another database. Instants are microseconds.
 
 -- :name duly_queues
 SELECT * FROM duly_queues
