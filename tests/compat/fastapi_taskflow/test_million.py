@@ -1,4 +1,4 @@
-"""T20: the time and memory of `GET /tasks` do not depend on the size of the history."""
+"""The time and memory of `GET /tasks` do not depend on the size of the history."""
 
 import sqlite3
 from contextlib import closing

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_the_documented_shutdown_table_is_correct(how, store_url, tmp_path):
-    """Rows 1 to 4 of the table: T1, T8, T13, T14, T17 and T19 together."""
+    """The table in docs/how-to/taskflow.md: the fate of running, waiting and one-time tasks."""
     log = tmp_path / "log"
     log.touch()
     ids = {}

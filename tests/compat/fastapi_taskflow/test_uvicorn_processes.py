@@ -54,7 +54,7 @@ def pause_ticks(duly: Duly) -> None:
 
 
 def test_waiting_tasks_of_stopped_processes_are_recovered(duly, store_kind, tmp_path):
-    """T2, T15 and T20: each process runs one task, others wait, and all processes are stopped."""
+    """Each process runs one task, others wait, and all processes are stopped."""
     with Crowd(duly, tmp_path, processes=PROCESSES) as crowd:
         crowd.wait_until_all_serve()
         ids = [crowd.post(f"/add/requeued-loop/{number}") for number in range(PROCESSES + PENDING)]
@@ -103,7 +103,7 @@ def test_waiting_tasks_of_stopped_processes_are_recovered(duly, store_kind, tmp_
 if IS_PROOF:
 
     def test_killed_processes_lose_nothing_and_begin_nothing_twice(duly, store_kind, tmp_path):
-        """T1."""
+        """Every accepted task ends as its row of the shutdown table says."""
         variables = {"SERVED_SECONDS": "0.1", "SERVED_AT_ONCE": "5"}
         with (
             Crowd(duly, tmp_path, processes=PROCESSES, patience=5, **variables) as crowd,

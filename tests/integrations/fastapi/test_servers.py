@@ -105,7 +105,7 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         )
         server.stop()
 
-    # P14: each instant of a cron runs once, though two processes fire it and one of them died.
+    # Each instant of a cron runs once, though two processes fire it and one of them died.
     fired = [firing for firing in duly.schedules.firings("tick", limit=200) if firing.run_id]
     ticks = duly.runs.list(task=served.tick, limit=200)
     assert len(ticks) == len(fired) == len({firing.instant for firing in fired}) > 0

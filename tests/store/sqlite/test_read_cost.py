@@ -37,7 +37,7 @@ STEPS = 20
     ],
 )
 def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
-    """T20 of the seeds' weaknesses: a million finished runs are no reason to wait."""
+    """A page of runs takes no longer after a million runs have finished."""
     register(store)
     enqueue_and_succeed(store)
     with closing(sqlite3.connect(path)) as connection:
