@@ -152,7 +152,7 @@ def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, s
     broken = [flaw for audit in audits.values() for flaw in audit["flaws"]]
     document = {
         "seed": None,
-        "strikes": {"made": 0, "tried": 0, "why": "nothing is drawn and nobody is killed"},
+        "strikes": {"made": 0, "tried": 0, "why": "nothing is drawn and no process is killed"},
         "counts": {
             "runs": runs,
             "moved": moved["moved"],

@@ -128,7 +128,7 @@ def judge_ticks(duly: Duly, *, lenient: bool) -> tuple[dict[str, int], list[str]
         gaps = {(later - earlier).total_seconds() for earlier, later in pairwise(times)}
         skipped = [firing for firing in firings if not firing.run_id]
         if gaps - {1.0} and not lenient:
-            broken.append(f"instants of {name} are so many seconds apart: {sorted(gaps)}")
+            broken.append(f"the seconds between instants of {name} are {sorted(gaps)}")
         if 0.0 in gaps:
             broken.append(f"{name} has an instant twice")
         if skipped and not lenient:
