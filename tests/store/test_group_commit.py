@@ -528,6 +528,8 @@ def test_closing_twice_is_closing(committer):
     committer.close()
     committer.close()
 
+    assert threads_of(committer) == []
+
 
 def test_closing_from_the_committers_own_thread_does_not_block(committer):
     closed = threading.Event()

@@ -163,7 +163,10 @@ def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
 def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
     slots.path.unlink()
 
-    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
+    pause = Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
+
+    assert pause > 0
+    assert not slots.path.exists()
 
 
 @pytest.fixture

@@ -179,6 +179,8 @@ def test_a_worker_that_two_stop_at_once_ends_without_a_word(app):
 
     worker.stop()  # As the thread that renews does, when it finds the last body gone.
 
+    assert live_workers(app) == []
+
 
 def test_stopping_twice_or_before_the_start_is_nothing(app):
     worker = app.worker()

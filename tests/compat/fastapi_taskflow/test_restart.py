@@ -140,14 +140,15 @@ def test_waiting_one_time_tasks_do_not_count_towards_the_size_of_a_queue(manager
     manager = manager_of(max_size=2)
 
     @manager.task(name="one")
-    def one() -> None: ...
+    def one() -> str:
+        return "ran"
 
     later = datetime(2040, 1, 1, tzinfo=UTC)
     with serving(manager):
         for number in range(3):
             asyncio.run(manager.schedule_once(one, run_at=later, run_key=str(number)))
         task_id = adding(manager).add_task(one)
-        manager.duly.runs.get(task_id).result(timeout=SOON)
+        assert manager.duly.runs.get(task_id).result(timeout=SOON) == "ran"
 
 
 @pytest.mark.stores("postgres")

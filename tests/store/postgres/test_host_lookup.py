@@ -103,17 +103,19 @@ def test_a_lookup_that_fails_leaves_the_known_addresses(named_url, names):
     connect(address, HOT).close()
     names.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    connect(address, HOT).close()
+    with closing(connect(address, HOT)) as session:
+        assert session.info.hostaddr == "127.0.0.1"
 
 
 def test_the_first_lookup_is_waited_for(named_url, names, monkeypatch):
     monkeypatch.setattr(host_lookup, "LOOKUP_SECONDS", 0.0)
     names.answers.clear()
 
-    connecting = InBackground(lambda: connect(Address(named_url), HOT).close())
+    connecting = InBackground(lambda: connect(Address(named_url), HOT))
     names.answers.set()
 
-    connecting.answer()
+    with closing(connecting.answer()) as session:
+        assert session.info.hostaddr == "127.0.0.1"
 
 
 def test_a_name_that_is_not_known_is_an_outage_with_a_reason(named_url, names):
