@@ -300,10 +300,10 @@ class TestNewIdentity:
         run = body.enqueue()
         with app.worker(lease=0.9, beat=0.3) as worker:
             assert entered.wait(20)
-            first = worker._worker.worker_id
+            first = worker.worker_id
             take_over(app, worker, run.id)
             assert run.result(timeout=20) == 2
-            second = worker._worker.worker_id
+            second = worker.worker_id
             go_on.set()
             wait_until_empty(worker)
             assert run.refresh().result() == 2
@@ -355,7 +355,7 @@ class TestNewIdentity:
                 return real(ops)
 
             monkeypatch.setattr(app.store, "apply", apply)
-            before = worker._worker.worker_id
+            before = worker.worker_id
             recover_worker(app.store, app.bus, before, runtime_folder(app.store))
 
             wait_until(lambda: failures == [], seconds=20, what="it tried in vain")

@@ -172,7 +172,8 @@ def test_the_tag_of_the_accepting_process_is_hidden_from_users(manager):
 
     with serving(manager):
         task_id = adding(manager).add_task(one)
-        assert accepters(manager) == [str(AcceptingProcess.here(manager._serving.worker.worker_id))]
+        (worker,) = manager.duly.workers.list()
+        assert accepters(manager) == [str(AcceptingProcess.here(worker.id))]
     assert manager.store.get(task_id).tags == {}
     assert AcceptingProcess.read(accepters(manager)[0]).pid == os.getpid()
 

@@ -17,6 +17,7 @@ from duly.core.concurrency_limits import limited_lane, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
 from duly.store.ops import Enqueue, RecoverOrphans, Settled
 from duly.store.postgres import held_names
+from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.session_settings import HOT
@@ -281,8 +282,8 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
     assert not hints.may_piggyback()
 
 
-def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):
-    hints = PostgresHints(store._address)
+def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(url):
+    hints = PostgresHints(Address(url))
 
     hints.note_piggybacked(0.05)
     assert not hints.may_piggyback()
@@ -293,8 +294,8 @@ def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(store):
     assert hints.may_piggyback()
 
 
-def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(store):
-    hints = PostgresHints(store._address)
+def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(url):
+    hints = PostgresHints(Address(url))
     hints.note_plain_insert(0.002)
     hints.note_piggybacked(0.02)
     assert hints.may_piggyback()

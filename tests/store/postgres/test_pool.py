@@ -10,6 +10,7 @@ import pytest
 
 from duly.errors import StoreBusy, StoreError
 from duly.store.postgres import pool
+from duly.store.postgres.address import Address
 from duly.store.postgres.pool import ConnectionPool
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT
@@ -21,8 +22,8 @@ SIZE = 2
 
 
 @pytest.fixture
-def sessions(store):
-    with closing(ConnectionPool(store._address, {}, size=SIZE, seconds=0.02)) as sessions:
+def sessions(url):
+    with closing(ConnectionPool(Address(url), {}, size=SIZE, seconds=0.02)) as sessions:
         yield sessions
 
 
@@ -68,8 +69,8 @@ def test_a_thread_that_is_struck_at_any_instruction_keeps_no_session(sessions, u
     assert number > 30
 
 
-def test_no_more_sessions_are_lent_at_once_than_there_may_be(store):
-    with closing(ConnectionPool(store._address, {}, size=SIZE, seconds=20.0)) as sessions:
+def test_no_more_sessions_are_lent_at_once_than_there_may_be(url):
+    with closing(ConnectionPool(Address(url), {}, size=SIZE, seconds=20.0)) as sessions:
         mutex, at_once, most = threading.Lock(), [0], [0]
 
         def use_often():
@@ -88,9 +89,9 @@ def test_no_more_sessions_are_lent_at_once_than_there_may_be(store):
         assert most[0] == SIZE
 
 
-def test_a_thread_that_waits_for_a_session_has_the_next_one_that_is_given_back(store, monkeypatch):
+def test_a_thread_that_waits_for_a_session_has_the_next_one_that_is_given_back(url, monkeypatch):
     monkeypatch.setattr(pool, "_LOOK_SECONDS", 1000.0)  # So that only a wake-up helps.
-    with closing(ConnectionPool(store._address, {}, size=1, seconds=1000.0)) as sessions:
+    with closing(ConnectionPool(Address(url), {}, size=1, seconds=1000.0)) as sessions:
         first = sessions.acquire()
         waiting = [InBackground(functools.partial(read, sessions)) for _ in range(3)]
         wait_until(

@@ -162,7 +162,7 @@ def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(ur
     for _ in range(20):
         enqueue_many(store, 5, arguments="x" * 250_000)
     impatient = {name: "1s" if value == FROZEN else value for name, value in HOT.items()}
-    with closing(connect(store._address, impatient)) as frozen:
+    with closing(connect(Address(url), impatient)) as frozen:
         frozen.execute("BEGIN")
         take = CLAIM["take"] % {name: f"${n}" for n, name in enumerate(PLACE, 1)}
         values = [None if value is None else str(value).encode() for value in PLACE.values()]
@@ -240,9 +240,10 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
     section.rollback()
 
 
-def test_a_timeout_while_a_section_opens_gives_its_connection_back(store, monkeypatch):
-    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
-    section = PostgresTaskTransaction(store._address, few)
+def test_a_timeout_while_a_section_opens_gives_its_connection_back(url, monkeypatch):
+    address = Address(url)
+    few = ConnectionPool(address, {}, size=1, seconds=0.05)
+    section = PostgresTaskTransaction(address, few)
     with monkeypatch.context() as patch:
         patch.setattr(connection_module.PostgresSession, "execute", _time_out)
         with pytest.raises(AttemptTimedOut):
@@ -257,8 +258,8 @@ def _time_out(*_: object) -> None:
     raise AttemptTimedOut
 
 
-def test_who_waits_too_long_for_a_connection_is_told_why(store):
-    few = ConnectionPool(store._address, {}, size=1, seconds=0.05)
+def test_who_waits_too_long_for_a_connection_is_told_why(url):
+    few = ConnectionPool(Address(url), {}, size=1, seconds=0.05)
     with few.connection(), pytest.raises(StoreUnavailable, match="in use"):
         few.acquire()
 

@@ -54,8 +54,9 @@ def with_options(url: str, options: str) -> str:
 
 def test_defaults_of_the_server_weaken_nothing(url, store):
     weak = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
-    with closing(open_store(with_options(url, weak))) as other:
-        address = other._address
+    other_url = with_options(url, weak)
+    with closing(open_store(other_url)) as other:
+        address = Address(other_url)
         with closing(connect(address, HOT)) as session:
             settings = [
                 session.execute(f"SHOW {name}").fetchone()[0]
