@@ -255,16 +255,16 @@ async def sends(app, opened) -> None:
 
 @pytest.mark.parametrize("library", EVERYWHERE)
 def test_a_run_exists_if_its_asynchronous_connection_commits(app, send, store_url, library):
-    asyncio.run(commits_and_rolls_back(app, send, library(store_url), library(store_url)))
+    asyncio.run(check_commit_and_rollback(app, send, library(store_url), library(store_url)))
 
 
 @pytest.mark.stores("postgres")
 @pytest.mark.parametrize("library", ON_POSTGRES)
 def test_a_run_exists_if_its_asynchronous_driver_commits(app, send, store_url, library):
-    asyncio.run(commits_and_rolls_back(app, send, library(store_url), library(store_url)))
+    asyncio.run(check_commit_and_rollback(app, send, library(store_url), library(store_url)))
 
 
-async def commits_and_rolls_back(app, send, first, second) -> None:
+async def check_commit_and_rollback(app, send, first, second) -> None:
     async with first as caller:
         await send.using(connection=caller.connection, key="k").aenqueue(1)
         await caller.rollback()
@@ -367,16 +367,16 @@ class TestWakingWorkers:
     def test_a_worker_starts_a_run_when_an_asynchronous_connection_commits(
         self, app, begun, work, store_url, library
     ):
-        asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
+        asyncio.run(self._check_commit_and_rollback(app, begun, work, partial(library, store_url)))
 
     @pytest.mark.stores("postgres")
     @pytest.mark.parametrize("library", ON_POSTGRES)
     def test_a_worker_starts_a_run_when_an_asynchronous_driver_commits(
         self, app, begun, work, store_url, library
     ):
-        asyncio.run(self._commits_and_rolls_back(app, begun, work, partial(library, store_url)))
+        asyncio.run(self._check_commit_and_rollback(app, begun, work, partial(library, store_url)))
 
-    async def _commits_and_rolls_back(self, app, begun, work, opened) -> None:
+    async def _check_commit_and_rollback(self, app, begun, work, opened) -> None:
         async with opened() as caller:
             await work.using(connection=caller.connection).aenqueue(2)
             await caller.rollback()

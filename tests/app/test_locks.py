@@ -204,7 +204,9 @@ def test_a_loop_that_ends_during_acquire_leaves_the_lock_free(app, other):
     asyncio.run(main())
     may_continue.set()
 
-    other.lock("index").acquire(timeout=20).release()
+    held = other.lock("index").acquire(timeout=20)
+    assert held.is_held
+    held.release()
 
 
 def test_a_closed_application_is_not_reopened_to_renew_a_lock(app):
@@ -266,7 +268,9 @@ def test_a_thread_may_release_a_lock_that_another_thread_acquired(app):
         thread.start()
         thread.join()
 
-    app.lock("index").acquire(timeout=0).release()
+    held = app.lock("index").acquire(timeout=0)
+    assert held.is_held
+    held.release()
 
 
 def test_a_held_lock_has_only_the_documented_attributes(app):

@@ -132,8 +132,8 @@ ONE_DIALECT = {
     "carry.worn": ONE_WRITER,
     "claim.carried": ONE_WRITER,
     "claim.queue_of_carried": ONE_WRITER,
-    **dict.fromkeys([f"moving.{each}" for each in (*TABLES, "row_count", "latest_fence")], ONE_WAY),
-    **dict.fromkeys(["moving.columns", "moving.is_used", "moving.set_fence"], ONE_WAY),
+    **dict.fromkeys([f"move.{each}" for each in (*TABLES, "row_count", "latest_fence")], ONE_WAY),
+    **dict.fromkeys(["move.columns", "move.is_used", "move.set_fence"], ONE_WAY),
     **dict.fromkeys(
         [f"testing.clock_{part}" for part in ("advance", "begins", "function", "table", "time")],
         "SQLite uses the time of the host, which tests replace in Python",

@@ -34,7 +34,7 @@ def add(a: int, b: int = 0) -> int:
 
 @app.task(queue="mail")
 def send(text: str) -> None:
-    raise ConnectionError(f"nobody answers {text}")
+    raise ConnectionError(f"no server answers {text}")
 
 
 @app.task(redact=("secret",))

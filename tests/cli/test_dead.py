@@ -26,7 +26,7 @@ def test_list_shows_only_dead_letters(cli, dead, run_of):
 
     assert [run["id"] for run in answer(result)["runs"]] == dead[::-1]
     assert cli("dead", "list", "-q").stdout.split() == dead[::-1]
-    assert "nobody answers order-2" in cli("dead", "list").stdout
+    assert "no server answers order-2" in cli("dead", "list").stdout
 
 
 def test_list_takes_filters(cli, dead):
@@ -240,5 +240,5 @@ def test_export_writes_one_document_per_dead_letter(app, cli, dead, monkeypatch)
     none = cli("dead", "export", "--task", "orders:add")
 
     assert [json.loads(line)["id"] for line in lines] == dead[::-1]
-    assert json.loads(lines[0])["error"] == "ConnectionError: nobody answers order-2"
+    assert json.loads(lines[0])["error"] == "ConnectionError: no server answers order-2"
     assert (none.exit_code, none.stdout) == (0, "")

@@ -93,7 +93,7 @@ def test_the_list_has_runs_and_dead_letters_of_engines(cli, dead, write):
     assert [run["id"] for run in found["runs"]] == dead[::-1]
     assert [letter["id"] for letter in found["letters"]] == letters[::-1]
     assert cli("dead", "list", "-q").stdout.split() == dead[::-1] + letters[::-1]
-    assert "nobody answers order-2" in people
+    assert "no server answers order-2" in people
     heading, *rows = people.partition("\n\n")[2].splitlines()
     assert heading.split() == ["ID", "ENGINE", "TASK", "CAUSE", "ERROR", "ATTEMPTS", "AGE"]
     assert rows[1].split()[:4] == [letters[0], "celery", "bank.pay", "permanent"]
@@ -225,7 +225,7 @@ def test_dead_show_prints_a_dead_run_like_runs_show(cli, dead):
     shown = cli("dead", "show", dead[0])
 
     assert shown.exit_code == 0
-    assert "nobody answers order-0" in shown.stdout
+    assert "no server answers order-0" in shown.stdout
     assert "attempt 1: raised" in shown.stdout
     assert without_ages(shown.stdout) == without_ages(cli("runs", "show", dead[0]).stdout)
     assert answer(cli("dead", "show", dead[0], "--json"))["run"]["id"] == dead[0]

@@ -18,7 +18,7 @@ from duly.store.lock_ops import AcquireLock, Locked
 from duly.store.ops import Enqueue
 from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.evidence import SCALE, keep
 from tests.store.conformance.stores import opened_tables
 from tests.store.conformance.verbs import (
     another_try,
@@ -152,7 +152,7 @@ def test_a_hundred_thousand_runs_leave_both_sides_clean(folder, cli, tmp_path, s
     broken = [flaw for audit in audits.values() for flaw in audit["flaws"]]
     document = {
         "seed": None,
-        "strikes": {"made": 0, "tried": 0, "why": "nothing is drawn and nobody is killed"},
+        "strikes": {"made": 0, "tried": 0, "why": "nothing is drawn and no process is killed"},
         "counts": {
             "runs": runs,
             "moved": moved["moved"],

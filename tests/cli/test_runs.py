@@ -252,7 +252,7 @@ def test_show_prints_the_traceback_and_the_audit_entries(cli, dead):
     result = cli("runs", "show", dead[0])
 
     assert "Traceback (most recent call last)" in result.stdout
-    assert "ConnectionError: nobody answers order-0" in result.stdout
+    assert "ConnectionError: no server answers order-0" in result.stdout
     assert "tester retry: the server is back" in result.stdout
 
 
@@ -279,7 +279,7 @@ def test_show_as_json(cli, dead):
     (act,) = document["acts"]
     assert document["run"]["generation"] == 2
     assert attempt["outcome"] == "raised"
-    assert attempt["error"] == "ConnectionError: nobody answers order-0"
+    assert attempt["error"] == "ConnectionError: no server answers order-0"
     assert attempt["finished_at"].endswith("Z")
     assert (act["actor"], act["reason"]) == ("tester", "again")
     assert document["logs"] == []
@@ -331,7 +331,7 @@ def test_wait_on_a_dead_letter_ends_with_1(cli, dead):
     result = cli("runs", "wait", dead[0])
 
     assert result.exit_code == 1
-    assert "nobody answers order-0" in result.stderr
+    assert "no server answers order-0" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -250,7 +250,7 @@ def test_a_worker_without_tasks_warns_even_where_it_is_quiet(folder, url):
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.process
 class TestStopping:
-    """A worker with a task that does not end is asked to stop."""
+    """A worker stops while it runs a task that does not end."""
 
     @pytest.fixture
     def stop(self, folder, url):
@@ -284,7 +284,7 @@ class TestStopping:
 
         return stopped
 
-    def test_ctrl_c_says_what_it_waits_for_and_a_second_one_alarms_nobody(self, stop):
+    def test_a_worker_logs_its_wait_at_ctrl_c_and_ends_the_wait_at_a_second_one(self, stop):
         status, log, run = stop((signal.SIGINT, " waits up to "), (signal.SIGINT, "at once, by"))
 
         assert status == 0

@@ -37,7 +37,7 @@ def app(store_url: str):
 async def greet(name: str) -> str:
     """A task of these tests."""
     if name == "nobody":
-        raise ValueError("there is nobody")
+        raise ValueError("no such user")
     return f"hello {name}"
 
 
@@ -114,7 +114,7 @@ def test_a_failure_is_in_the_logs_and_bad_input_is_a_value_error(app):
             logs = list(await scheduler.list_task_logs("once"))
         await scheduler.stop()
         assert logs[0].status is LastRunStatus.FAILURE
-        assert "there is nobody" in (logs[0].error_message or "")
+        assert "no such user" in (logs[0].error_message or "")
 
     asyncio.run(asyncio.wait_for(main(), 30))
 

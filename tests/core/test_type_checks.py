@@ -106,7 +106,9 @@ FITS = [
 
 @pytest.mark.parametrize(("annotation", "given"), FITS, ids=repr)
 def test_a_value_that_fits_its_annotation_is_accepted(annotation, given):
-    taking(annotation).from_json([], {"it": given})
+    args, kwargs = taking(annotation).from_json([], {"it": given})
+
+    assert (args, list(kwargs)) == ((), ["it"])
 
 
 MISFITS = [

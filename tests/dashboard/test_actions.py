@@ -131,7 +131,7 @@ def test_an_invalid_filter_acts_on_no_run(busy, client):
 
 def test_the_runs_of_an_action_are_counted_up_to_a_cap(shop, client, monkeypatch):
     monkeypatch.setattr("duly.dashboard.application_view.COUNT_CAP", 250)
-    monkeypatch.setattr("duly.dashboard.formatting.COUNT_CAP", 250)
+    monkeypatch.setattr("duly.dashboard.formats.COUNT_CAP", 250)
     monkeypatch.setattr("duly.dashboard.bulk_actions.COUNT_CAP", 250)
     shop.app.enqueue_many(shop.nothing.call(number) for number in range(450))
 

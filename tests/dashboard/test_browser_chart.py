@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from duly import Retry, current
 from tests.dashboard.conftest import opened
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.dashboard.conftest import opened
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

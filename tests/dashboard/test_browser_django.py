@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from duly import Duly
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 from tests.integrations.django.shop import SOON, Shop
 from tests.servers.processes import free_port, wait_until
 

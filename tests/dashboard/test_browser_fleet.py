@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from duly.cli import commands
 from tests.dashboard.conftest import opened
 from tests.dashboard.doomed import BEAT, LEASE
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]

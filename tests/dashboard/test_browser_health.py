@@ -12,7 +12,7 @@ from duly.limits import TICK_BATCH
 from duly.store.ops import Tick
 from tests.dashboard.conftest import client_of, opened
 from tests.dashboard.doomed import LEASE
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 from tests.servers.processes import wait_until
 from tests.store.conformance.stores import opened_tables
 

@@ -6,7 +6,7 @@ import pytest
 
 from duly.dashboard import TokenAuth, dashboard
 from tests.dashboard.conftest import opened
-from tests.dashboard.visiting import TOKEN, Visit
+from tests.dashboard.visit import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

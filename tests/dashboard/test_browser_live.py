@@ -4,7 +4,7 @@ import pytest
 
 from duly.store.admin_ops import RecordAuditEntry
 from tests.dashboard.conftest import opened
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]

@@ -12,7 +12,7 @@ from duly.dashboard import TokenAuth, dashboard
 from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_pages import PAGES
-from tests.dashboard.visiting import TOKEN, Visit
+from tests.dashboard.visit import TOKEN, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 

@@ -6,7 +6,7 @@ from duly import Retry, current, step
 from duly.dashboard import dashboard
 from duly.errors import AttemptTimedOut
 from tests.dashboard.conftest import client_of, opened
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -9,7 +9,7 @@ import pytest
 from duly import Retry, current, sleep, step
 from duly.dashboard import dashboard
 from tests.dashboard.conftest import opened
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -5,7 +5,7 @@ import pytest
 from duly.limits import COUNT_CAP, PAGE_DEFAULT
 from tests.dashboard.conftest import opened
 from tests.dashboard.test_pages import PAGES
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -14,7 +14,7 @@ from duly.store.ops import RegisterWorker
 from tests.dashboard.conftest import opened
 from tests.dashboard.hostile import MARK, PAYLOADS
 from tests.dashboard.test_pages import PAGES
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

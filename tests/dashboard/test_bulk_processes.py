@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from duly.limits import PAGE
-from tests.dashboard.visiting import Visit
+from tests.dashboard.visit import Visit
 from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.timeout(180)

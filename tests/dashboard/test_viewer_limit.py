@@ -219,14 +219,17 @@ def test_waiting_requests_are_admitted_in_order():
 def test_a_slot_given_to_a_cancelled_request_passes_to_the_next_request():
     limit = ViewerLimit(1)
 
+    async def read():
+        async with limit.awaited("ann", None):
+            pass
+
     async def look():
         async with limit.awaited("ann", None):
-            waiting = [asyncio.create_task(limit._room("ann", None)) for _ in range(2)]
+            waiting = [asyncio.create_task(read()) for _ in range(2)]
             await asyncio.sleep(0)
         waiting[0].cancel()  # Cancelled at the moment at which it got the slot.
         async with asyncio.timeout(SOON):
             await waiting[1]
-        limit._close("ann")
 
     asyncio.run(look())
 

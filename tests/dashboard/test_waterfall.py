@@ -3,7 +3,7 @@
 import pytest
 
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
-from duly.dashboard.formatting import exact_length
+from duly.dashboard.formats import exact_length
 from duly.dashboard.waterfall import waterfall
 
 MS = 1_000

@@ -36,8 +36,8 @@ def command_lines() -> Iterator[object]:
                 yield pytest.param(words[:end], id=f"{block.place} {line.strip()}")
 
 
-def read_command(words: list[str]) -> None:
-    """Parse a command line without its `duly`, like the real commands."""
+def check_command(words: list[str]) -> None:
+    """Check that the real commands can parse a command line without its `duly`."""
     command: click.Command = commands
     parent = None
     while isinstance(command, click.Group):
@@ -51,7 +51,7 @@ def read_command(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", list(command_lines()))
 def test_a_command_in_a_code_block_is_valid(words):
-    read_command(words)
+    check_command(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -118,7 +118,7 @@ def test_a_systemd_unit_starts_a_worker_and_allows_time_to_stop(block):
     program, *words = shlex.split(unit["Service"]["ExecStart"])
 
     assert program.endswith("/duly")
-    read_command(words)
+    check_command(words)
     assert float(unit["Service"]["TimeoutStopSec"]) > LONGEST_STOP
 
 
@@ -130,7 +130,7 @@ def test_a_manifest_has_valid_commands_and_allows_workers_time_to_stop(block):
     for name, value in values:
         if name == "command":
             assert value[0] == "duly"
-            read_command(value[1:])
+            check_command(value[1:])
     graces = [value for name, value in values if name == "terminationGracePeriodSeconds"]
     assert all(seconds > LONGEST_STOP for seconds in graces)
     assert len(graces) == ("kind" in manifest)

@@ -20,7 +20,7 @@ from duly.guard.dead_letters import DeadLetterDraft
 from duly.store.guard_ops import AcquireKey, FinishKey
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.summary import STORE_PROPERTY
-from tests.striking import Strike, Struck, striker
+from tests.strikes import Strike, Struck, striker
 
 LEASE = 60.0
 """Long enough that it never expires in these tests."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from duly.guard import Guard
-from tests.servers.freezing import freeze, thaw
+from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import wait_until
 from tests.servers.warm import ROOT, Program, warm
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.servers.freezing import freeze
+from tests.servers.freeze import freeze
 from tests.servers.processes import is_running, wait_until
 from tests.servers.warm import warm
 

@@ -12,14 +12,6 @@ from duly.limits import RESULT_BYTES
 from tests.integrations.exchanges import Asgi, Wsgi
 
 
-@pytest.fixture
-def guard(store_url: str):
-    """Yield a guard on a fresh store of each kind."""
-    guard = Guard(store_url, lease=2)
-    yield guard
-    guard.close()
-
-
 class Shop:
     """An application that counts its calls and answers as configured."""
 

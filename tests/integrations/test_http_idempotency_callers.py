@@ -18,14 +18,6 @@ ON_ONE = pytest.mark.stores("sqlite-wal")
 """These tests are about the request, not about the store."""
 
 
-@pytest.fixture
-def guard(store_url: str):
-    """Yield a guard on a fresh store of each kind."""
-    guard = Guard(store_url, lease=2)
-    yield guard
-    guard.close()
-
-
 def shop(calls, *, status=201, headers=(), body=b"paid"):
     """Return an ASGI application that notes its calls."""
 

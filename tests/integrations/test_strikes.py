@@ -18,7 +18,7 @@ from duly.guard import Guard
 from duly.integrations.celery import IdempotentTask
 from duly.integrations.dramatiq import IdempotentMiddleware
 from duly.integrations.rq import idempotent
-from tests.striking import Strike
+from tests.strikes import Strike
 
 GUARD = tuple(
     f"duly/guard/{name}.py"

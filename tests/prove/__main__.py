@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.integrations.proving import FOLDER_VARIABLE, KILLS_VARIABLE
+from tests.integrations.evidence import FOLDER_VARIABLE, KILLS_VARIABLE
 from tests.servers.kinds import KINDS, POSTGRES_KINDS, POSTGRES_URL_VARIABLE
 from tests.servers.postgres import PostgresEndpoint, PostgresServer
 
@@ -43,7 +43,7 @@ def prove_with_engines(arguments: list[str]) -> int:
         FOLDER_VARIABLE: str(folder),
         OLDEST_POSTGRES_VARIABLE: "1",
     }
-    tests = sorted((ROOT / "tests" / "integrations").rglob("test_*killing.py"))
+    tests = sorted((ROOT / "tests" / "integrations").rglob("test_*kills.py"))
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
     # Each test has its own deadline, which is longer than the deadline of the suite.
     command += ["-o", "faulthandler_timeout=0", *map(str, tests)]

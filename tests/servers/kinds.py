@@ -54,14 +54,14 @@ def _postgres_kinds() -> list[StoreKind]:
     return sorted(found + absent, key=lambda kind: kind.name)
 
 
-def _pgbouncer_kind(behind: StoreKind | None) -> StoreKind:
+def _pgbouncer_kind(server: StoreKind | None) -> StoreKind:
     program = pgbouncer.find_pgbouncer()
     if program is None:
         return StoreKind("pgbouncer", "PgBouncer", missing="the program was not found")
     runs_on = f"PgBouncer {pgbouncer.version_of(program)}"
-    if behind is None:
+    if server is None:
         return StoreKind("pgbouncer", runs_on, missing="no PostgreSQL to put it in front of")
-    return StoreKind("pgbouncer", f"{runs_on} on {behind.runs_on}", binaries=program)
+    return StoreKind("pgbouncer", f"{runs_on} on {server.runs_on}", binaries=program)
 
 
 def _redis_kind() -> StoreKind:

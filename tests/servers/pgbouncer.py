@@ -20,7 +20,7 @@ POOL_SIZE = 5
 class PgBouncer:
     """A PgBouncer whose clients get a server connection only for one transaction.
 
-    `with PgBouncer(server, program) as bouncer:` starts it and leaves nothing behind.
+    `with PgBouncer(server, program) as bouncer:` starts it, and removes everything at the end.
     """
 
     def __init__(self, server: PostgresEndpoint, program: Path) -> None:

@@ -114,7 +114,7 @@ class PostgresEndpoint:
 class PostgresServer(PostgresEndpoint):
     """A private cluster in a temporary folder, on a loopback port it keeps over restarts.
 
-    `with PostgresServer(binaries) as server:` starts it and leaves nothing behind.
+    `with PostgresServer(binaries) as server:` starts it, and removes everything at the end.
     """
 
     def __init__(self, binaries: Path, *, settings: Mapping[str, str] | None = None) -> None:

@@ -63,7 +63,7 @@ class RedisEndpoint:
 class RedisServer(RedisEndpoint):
     """A private server in a temporary folder, on a loopback port it keeps over restarts.
 
-    `with RedisServer(program) as server:` starts it and leaves nothing behind.
+    `with RedisServer(program) as server:` starts it, and removes everything at the end.
     """
 
     def __init__(self, program: Path, *, settings: Mapping[str, str] | None = None) -> None:

@@ -175,10 +175,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_forked_program_runs_like_a_started_program(tmp_path):
-    (tmp_path / "beside.py").write_text("WORD = 'found'")
+    (tmp_path / "sibling.py").write_text("WORD = 'found'")
     (tmp_path / "program.py").write_text(
-        "import beside, os, sys\n"
-        "print(__name__, beside.WORD, os.getcwd(), os.environ['SAID'], *sys.argv)\n"
+        "import sibling, os, sys\n"
+        "print(__name__, sibling.WORD, os.getcwd(), os.environ['SAID'], *sys.argv)\n"
         "sys.exit(3)\n"
     )
     log = tmp_path / "log"

@@ -14,7 +14,7 @@ from duly.errors import StoreError, StoreUnavailable, WouldBlockItself
 from duly.store import group_commit as committer_module
 from duly.store.group_commit import Committer
 from tests.servers.processes import wait_until
-from tests.striking import Strike
+from tests.strikes import Strike
 
 TIMEOUT = 20.0
 WEDGED = 1.0
@@ -109,9 +109,15 @@ def writer():
 
 
 @pytest.fixture
-def committer(writer):
+def name():
+    """The name of the committer's thread, which no other thread has."""
+    return f"committer-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def committer(writer, name):
     """A committer over that transaction."""
-    committer = Committer(writer, name=f"committer-{next(NUMBERS)}")
+    committer = Committer(writer, name=name)
     yield committer
     if not committer._line:  # One that a test has shown to be wedged cannot be closed.
         committer.close()
@@ -145,19 +151,19 @@ def waiting(committer):
     return sum(request.ops != () for request in list(committer._line)) - 1
 
 
-def threads_of(committer):
-    return [thread for thread in threading.enumerate() if thread.name == committer._name]
+def threads_called(name):
+    return [thread for thread in threading.enumerate() if thread.name == name]
 
 
 # -- leaders and followers --
 
 
-def test_a_lone_caller_writes_in_its_own_thread(committer, writer):
+def test_a_lone_caller_writes_in_its_own_thread(committer, writer, name):
     answers = committer.apply(["a", "b"])
 
     assert answers == ["a done", "b done"]
     assert writer.threads == [threading.current_thread()]
-    assert threads_of(committer) == []
+    assert threads_called(name) == []
 
 
 def test_callers_one_after_the_other_have_a_commit_each(committer, writer):
@@ -278,11 +284,11 @@ def test_a_leader_that_is_interrupted_does_not_leave_its_followers_waiting(commi
 # -- submitting --
 
 
-def test_submitted_ops_are_written_by_the_committers_own_thread(committer, writer):
+def test_submitted_ops_are_written_by_the_committers_own_thread(committer, writer, name):
     submission = Submission(committer, "a", "b")
 
     assert submission.result() == ["a done", "b done"]
-    assert submission.thread.name == committer._name
+    assert submission.thread.name == name
     assert writer.threads == [submission.thread]
 
 
@@ -295,7 +301,7 @@ def test_a_submission_does_not_wait_for_its_commit(committer, writer):
     assert submission.result() == ["a done"]
 
 
-def test_submissions_of_many_threads_are_all_answered(committer, writer):
+def test_submissions_of_many_threads_are_all_answered(committer, writer, name):
     submissions = {}
 
     def submit_some(first):
@@ -311,7 +317,7 @@ def test_submissions_of_many_threads_are_all_answered(committer, writer):
     results = {number: submission.result() for number, submission in submissions.items()}
     assert results == {number: [f"{number} done"] for number in range(400)}
     assert sorted(op for commit in writer.commits for op in commit) == list(range(400))
-    assert len(threads_of(committer)) == 1
+    assert len(threads_called(name)) == 1
 
 
 def test_submissions_and_callers_share_commits(committer, writer):
@@ -514,19 +520,21 @@ def test_a_closed_committer_refuses(committer):
         committer.submit(["a"], print)
 
 
-def test_closing_ends_the_thread(committer):
+def test_closing_ends_the_thread(committer, name):
     Submission(committer, "a").result()
 
     committer.close()
 
-    assert threads_of(committer) == []
+    assert threads_called(name) == []
 
 
-def test_closing_twice_is_closing(committer):
+def test_closing_twice_is_closing(committer, name):
     Submission(committer, "a").result()
 
     committer.close()
     committer.close()
+
+    assert threads_called(name) == []
 
 
 def test_closing_from_the_committers_own_thread_does_not_block(committer):
@@ -610,13 +618,10 @@ def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committ
 
 
 def test_a_lone_caller_that_is_interrupted_leaves_the_line_to_others(committer, writer):
-    def interrupt(_ops):
-        raise KeyboardInterrupt
+    writer.refused["a"] = KeyboardInterrupt()
 
-    write, committer._write = committer._write, interrupt
     with pytest.raises(KeyboardInterrupt):
         committer.apply(["a"])
-    committer._write = write
 
     assert committer.apply(["b"]) == ["b done"]
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from duly import Duly
 from tests.store.conformance.stores import Tables, opened_tables
+from tests.worker import shop as shop_module
 from tests.worker.trees import Notes
 
 
@@ -43,6 +45,15 @@ def app(store_url: str) -> Iterator[Duly]:
     app = Duly(store_url)
     yield app
     app.close()
+
+
+@pytest.fixture
+def shop(store_url: str) -> Iterator[ModuleType]:
+    """The application that subprocesses and children import, on the same store."""
+    shop_module.app.use_url(store_url)
+    assert shop_module.app.runs.list() == []
+    yield shop_module
+    shop_module.app.close()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 from duly import Duly, current
 from duly.errors import NoCurrentRun
 from tests.servers.processes import wait_until
-from tests.worker import shop as shop_module
 
 pytestmark = pytest.mark.surface
 
@@ -30,14 +29,6 @@ VALUES = {
     "naive": datetime(2030, 1, 2),  # noqa: DTZ001 - it must come back as naive
     "exact": [Decimal("1.10"), uuid.UUID(int=5), b"\x00\xff bytes"],
 }
-
-
-@pytest.fixture
-def shop(store_url):
-    """The application that subprocesses import too, on a fresh store."""
-    shop_module.app.use_url(store_url)
-    yield shop_module
-    shop_module.app.close()
 
 
 def test_results_of_every_type_come_back_as_they_were(app: Duly):

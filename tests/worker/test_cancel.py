@@ -9,7 +9,6 @@ import pytest
 
 from duly import Duly, RunCancelled, current
 from tests.servers.processes import is_running, wait_until
-from tests.worker import shop as shop_module
 
 pytestmark = pytest.mark.surface
 
@@ -148,23 +147,18 @@ def test_a_cancel_between_two_attempts_ends_the_run(app):
 
 @pytest.mark.stores("sqlite-wal", "postgres")
 @pytest.mark.parametrize("task", ["process_waits", "process_checks"])
-def test_a_subprocess_is_ended(store_url, tmp_path: Path, task):
-    shop = shop_module
-    shop.app.use_url(store_url)
+def test_a_subprocess_is_ended(shop, tmp_path: Path, task):
     started = tmp_path / "started"
-    try:
-        with shop.app.worker(concurrency=1):
-            run = getattr(shop, task).enqueue(str(started))
-            wait_until(started.exists, seconds=40, what="the body begins")
-            assert run.cancel() == "requested"
-            with pytest.raises(RunCancelled):
-                run.result(timeout=20)
-            pid = int(started.read_text())
-            assert task == "process_checks" or not is_running(pid)
-            # The runner goes on with the next one.
-            assert shop.in_process.enqueue(1).result(timeout=30)["value"] == 1
-    finally:
-        shop.app.close()
+    with shop.app.worker(concurrency=1):
+        run = getattr(shop, task).enqueue(str(started))
+        wait_until(started.exists, seconds=40, what="the body begins")
+        assert run.cancel() == "requested"
+        with pytest.raises(RunCancelled):
+            run.result(timeout=20)
+        pid = int(started.read_text())
+        assert task == "process_checks" or not is_running(pid)
+        # The runner goes on with the next one.
+        assert shop.in_process.enqueue(1).result(timeout=30)["value"] == 1
 
 
 def test_a_cancel_reaches_the_run_it_names_alone(app):

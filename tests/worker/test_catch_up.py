@@ -16,7 +16,7 @@ import pytest
 from duly import Duly, step
 from duly.core.record import FiringRecord
 from duly.events import AttemptEnded, Event
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.evidence import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.stores import opened_tables
 

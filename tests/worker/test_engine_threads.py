@@ -14,7 +14,6 @@ from duly.limits import STALLED_SECONDS
 from duly.worker import engine_threads
 from duly.worker.engine_threads import EngineThreads
 from tests.servers.processes import wait_until
-from tests.worker import shop as shop_module
 from tests.worker.trees import Tree
 
 SOON = 30.0
@@ -282,14 +281,6 @@ def is_live(shop, worker_id: str) -> bool:
 @pytest.mark.process
 class TestSupervised:
     """A supervisor replaces the worker process."""
-
-    @pytest.fixture
-    def shop(self, store_url):
-        """The application that the workers import."""
-        shop_module.app.use_url(store_url)
-        assert shop_module.app.runs.list() == []
-        yield shop_module
-        shop_module.app.close()
 
     @pytest.mark.parametrize("point", ["claim.before_write", "settle.before_write"])
     def test_a_worker_with_a_hung_thread_is_replaced(self, shop, store_url, tmp_path, point):

@@ -21,7 +21,6 @@ from tests.servers.kinds import BEHIND_PGBOUNCER, kind_or_skip
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer, database_of
 from tests.servers.processes import is_running, wait_until
-from tests.worker import shop as shop_module
 from tests.worker.trees import Tree
 
 on_the_newest = pytest.mark.stores(BEHIND_PGBOUNCER.name if BEHIND_PGBOUNCER else "postgres")
@@ -336,15 +335,6 @@ def test_a_server_that_answers_makes_no_worker_give_up(app, store_url, code):
         with pytest.raises(StoreError):
             leaf.enqueue()
         assert store.failing_writes() is None
-
-
-@pytest.fixture
-def shop(store_url: str):
-    """The application that the children import."""
-    shop_module.app.use_url(store_url)
-    assert shop_module.app.runs.list() == []
-    yield shop_module
-    shop_module.app.close()
 
 
 @pytest.fixture

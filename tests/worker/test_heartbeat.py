@@ -155,8 +155,10 @@ def test_a_beat_longer_than_a_third_of_the_lease_is_refused(pulse, lease, beat):
 
 
 def test_a_beat_of_exactly_a_third_is_accepted(pulse):
-    HeartbeatThread(pulse, dict, lambda _: None, lease=15.0, beat=5.0, margin=2.0)
-    WorkerSettings(lease=15.0, beat=5.0)
+    thread = HeartbeatThread(pulse, dict, lambda _: None, lease=15.0, beat=5.0, margin=2.0)
+    settings = WorkerSettings(lease=15.0, beat=5.0)
+
+    assert (thread.tick(), settings.beat) == (5.0, 5.0)
 
 
 @pytest.mark.parametrize("beat", [0.0, -1.0])

@@ -18,7 +18,6 @@ from duly import Discard, Duly, Retry, current
 from duly.clock import new_id
 from duly.store.ops import Enqueue, Tick
 from tests.servers.processes import is_running, wait_until
-from tests.worker import shop as shop_module
 
 pytestmark = pytest.mark.surface
 
@@ -392,13 +391,6 @@ def test_a_body_that_closes_its_application_leaves_the_worker_its_store(app):
 @pytest.mark.stores("sqlite-wal")
 class TestSubprocesses:
     """What a subprocess of the process runner may do to itself."""
-
-    @pytest.fixture
-    def shop(self, store_url):
-        """The application that subprocesses import."""
-        shop_module.app.use_url(store_url)
-        yield shop_module
-        shop_module.app.close()
 
     def test_one_that_dies_with_its_body_is_a_crash_and_not_a_failure(self, shop):
         with shop.app.worker(concurrency=1):

@@ -8,7 +8,7 @@ import pytest
 
 from duly.interrupts import allow_interrupts, defer_interrupts, disallow_interrupts
 from tests.servers.processes import wait_until
-from tests.striking import Struck
+from tests.strikes import Struck
 
 TIMEOUT = 20.0
 

@@ -8,17 +8,7 @@ from duly.worker.log_spool import LogSpool, log_spool_path, read_log_spool
 from duly.worker.services.recovery import recover_worker
 from duly.worker.start_marks import start_marks_path
 from duly.worker.update_buffer import UpdateBuffer
-from tests.worker import shop as shop_module
 from tests.worker.trees import Tree
-
-
-@pytest.fixture
-def shop(store_url: str):
-    """The application that the workers import."""
-    shop_module.app.use_url(store_url)
-    assert shop_module.app.runs.list() == []
-    yield shop_module
-    shop_module.app.close()
 
 
 @pytest.mark.process

@@ -3,18 +3,9 @@
 import pytest
 
 from duly.worker.task_budget import TaskBudget
-from tests.worker import shop as shop_module
 from tests.worker.trees import Tree
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shop")]
-
-
-@pytest.fixture
-def shop(store_url):
-    """The application that the children import, on the same store."""
-    shop_module.app.use_url(store_url)
-    yield shop_module
-    shop_module.app.close()
 
 
 @pytest.mark.parametrize("processes", [1, 3])

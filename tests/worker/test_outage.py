@@ -209,7 +209,7 @@ def test_an_embedded_worker_goes_on_after_the_server_came_back(url, private_post
         assert first.result(timeout=40) == 0
         assert second.result(timeout=40) == "done"
         assert body.enqueue(1).result(timeout=20) == 1
-        # P9: schedules go on too, and what came due meanwhile is accounted for.
+        # Schedules continue too, and every instant that came due meanwhile is on record.
         wait_until(
             lambda: any(
                 firing.instant > came_back and firing.run_id

@@ -65,9 +65,13 @@ def test_where_no_file_can_be_opened_no_process_is_looked_for(monkeypatch):
     def fail(_path: str) -> list[str]:
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
+    killed: list[int] = []
     monkeypatch.setattr(os, "listdir", fail)
+    monkeypatch.setattr(os, "kill", lambda pid, _signal: killed.append(pid))
 
     kill_marked("nobody has this name")
+
+    assert killed == []
 
 
 def test_a_subprocess_that_cannot_be_started_leaves_no_pipe_open(monkeypatch):

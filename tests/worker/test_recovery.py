@@ -202,7 +202,9 @@ def test_without_marks_everything_may_have_started(dead, task, hold):
 
 def test_marks_of_another_boot_are_not_believed(dead, hold):
     run, _ = dead.claim(hold, lane="thread-hold")
-    dead.slots._memory[8:24] = bytes(16)
+    with dead.slots.path.open("r+b") as file:
+        file.seek(8)
+        file.write(bytes(16))
 
     dead.bury()
 
@@ -348,7 +350,7 @@ def test_a_worker_hands_back_what_it_never_heard_of(app, monkeypatch):
         lost = app.store.apply(
             [
                 Enqueue(new_id(), hello.name, "elsewhere", "thread", 0, "[[],{}]"),
-                ClaimRuns(worker._worker.worker_id, (Want(None, "thread", 1),), (hello.name,)),
+                ClaimRuns(worker.worker_id, (Want(None, "thread", 1),), (hello.name,)),
             ]
         )[0].run_id
 

@@ -35,6 +35,13 @@ def seen(slots):
     other.close()
 
 
+def overwrite(slots: StartMarks, place: int, data: bytes) -> None:
+    """Write bytes into the file, which the marks map into memory."""
+    with slots.path.open("r+b") as file:
+        file.seek(place)
+        file.write(data)
+
+
 def test_a_new_file_says_nothing_and_belongs_to_its_owner_alone(slots, seen):
     assert list(seen.marks()) == []
     assert (seen.deadline, seen.attended_at, seen.beats_since) == (0.0, 0.0, None)
@@ -105,7 +112,7 @@ def test_a_slot_that_is_used_again_says_only_the_new(slots, seen):
 
 def test_a_half_written_mark_does_not_count(slots, seen):
     place = 64  # behind the header: the first slot, without the state that goes last
-    struct.pack_into("<36sQdd", slots._memory, place, b"x" * 36, 1, *TIMES)
+    overwrite(slots, place, struct.pack("<36sQdd", b"x" * 36, 1, *TIMES))
 
     assert list(seen.marks()) == []
 
@@ -121,7 +128,7 @@ def test_what_the_keeper_publishes_the_worker_reads(slots, seen):
 
 
 def test_marks_of_another_boot_are_not_believed(slots, seen):
-    slots._memory[8:24] = bytes(reversed(boot_id()))
+    overwrite(slots, 8, bytes(reversed(boot_id())))
 
     assert not seen.is_of_this_boot()
 
@@ -144,7 +151,7 @@ def _no_file(*_: object, **__: object) -> None:
 
 
 def test_a_file_that_is_not_ours_is_not_believed(slots, seen):
-    slots._memory[0:8] = b"other-1\0"
+    overwrite(slots, 0, b"other-1\0")
 
     assert not seen.is_of_this_boot()
 
@@ -182,7 +189,10 @@ def test_a_file_in_use_does_not_look_old_to_a_program_that_cleans_up(slots):
 def test_a_file_that_is_gone_does_no_harm_to_its_worker(slots):
     slots.path.unlink()
 
-    Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
+    pause = Reconciler(ListsWorkers(), NoClaims(), EventBus(), slots).tick()
+
+    assert pause > 0
+    assert not slots.path.exists()
 
 
 @pytest.fixture

@@ -9,19 +9,9 @@ import pytest
 
 from duly.store.store_factory import runtime_folder
 from tests.servers.processes import is_running, wait_until
-from tests.worker import shop as shop_module
 from tests.worker.trees import BEAT, LEASE, Notes, Tree
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shop")]
-
-
-@pytest.fixture
-def shop(store_url):
-    """The application that the children import, on the same store."""
-    shop_module.app.use_url(store_url)
-    assert shop_module.app.runs.list() == []
-    yield shop_module
-    shop_module.app.close()
 
 
 def outcomes(run) -> list[str]:

@@ -11,8 +11,7 @@ import pytest
 from duly import Duly, Retry, RunInterrupted, current
 from duly.events import RunOverdue
 from tests.servers.processes import is_running, wait_until
-from tests.striking import Strike
-from tests.worker import shop as shop_module
+from tests.strikes import Strike
 
 pytestmark = pytest.mark.surface
 
@@ -218,17 +217,12 @@ def test_a_timeout_error_of_the_bodys_own_is_an_error_like_any_other(app):
 
 
 @pytest.mark.stores("sqlite-wal", "postgres")
-def test_a_subprocess_past_its_timeout_is_killed(store_url, tmp_path: Path):
-    shop = shop_module
-    shop.app.use_url(store_url)
+def test_a_subprocess_past_its_timeout_is_killed(shop, tmp_path: Path):
     started = tmp_path / "started"
     run = shop.process_stuck.enqueue(str(started))
     with shop.app.worker(concurrency=1):
         wait_until(lambda: run.refresh().is_final, seconds=40, what="it times out")
-    try:
-        assert (run.state, run.cause) == ("failed", "timed_out")
-        # It may have been killed before its body's first word on a slow machine.
-        if started.exists():
-            assert not is_running(int(started.read_text()))
-    finally:
-        shop.app.close()
+    assert (run.state, run.cause) == ("failed", "timed_out")
+    # It may have been killed before its body's first word on a slow machine.
+    if started.exists():
+        assert not is_running(int(started.read_text()))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.servers.freezing import freeze, thaw
+from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import is_running, wait_until
 from tests.servers.warm import warm
 from tests.worker import shop

@@ -9,7 +9,7 @@ from duly.core.record import RunRecord
 from duly.core.secret_names import REDACTED
 from duly.core.states import PARENT_TAG, State, plain_tags, stored_tags
 from duly.core.why import Reason
-from duly.dashboard.formatting import pretty
+from duly.dashboard.formats import pretty
 from duly.dashboard.protocols import (
     Application,
     Operations,

@@ -13,7 +13,7 @@ from duly.core.states import DEAD, FINAL, State
 from duly.dashboard import search_query
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.bulk_executor import BulkActionExecutor, refusals_of
-from duly.dashboard.formatting import count
+from duly.dashboard.formats import count
 from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
 from duly.dashboard.pages.dead import group_filter, group_of, since_of, window_of
 from duly.dashboard.search_query import Search

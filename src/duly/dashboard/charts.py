@@ -10,7 +10,7 @@ from duly.clock import MICROSECONDS
 from duly.core.instants import moment
 from duly.core.record import AuditEntry, FinishedRunsByTime
 from duly.core.states import DEAD
-from duly.dashboard.formatting import exact, length
+from duly.dashboard.formats import exact, length
 
 _MINUTE = 60 * MICROSECONDS
 _HOUR = 60 * _MINUTE

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly.core.display import display_action
-from duly.dashboard import formatting, search_query
+from duly.dashboard import formats, search_query
 from duly.dashboard.assets import asset_address
 from duly.dashboard.auth import Viewer
 from duly.dashboard.pages import PageContent, PageRedirect
@@ -107,18 +107,18 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "iso": formatting.iso,
-        "exact": formatting.exact,
-        "ago": formatting.ago,
-        "took": formatting.length,
-        "coarse": formatting.coarse,
-        "number": formatting.count,
-        "dead_number": formatting.count_dead,
+        "iso": formats.iso,
+        "exact": formats.exact,
+        "ago": formats.ago,
+        "took": formats.length,
+        "coarse": formats.coarse,
+        "number": formats.count,
+        "dead_number": formats.count_dead,
         "action": display_action,
-        "short_task": formatting.short_task,
-        "pretty": formatting.pretty,
+        "short_task": formats.short_task,
+        "pretty": formats.pretty,
     }
-    environment.globals |= {"asset": asset_address, "percent": formatting.percent, "query": _query}
+    environment.globals |= {"asset": asset_address, "percent": formats.percent, "query": _query}
     environment.globals |= {"term": search_query.term, "tag_term": search_query.tag_term}
     return environment
 

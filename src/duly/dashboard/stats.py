@@ -16,7 +16,7 @@ from duly.core.record import (
 )
 from duly.core.states import DEAD
 from duly.core.stranded_runs import StrandedRuns
-from duly.dashboard.formatting import coarse, count, count_dead, percent
+from duly.dashboard.formats import coarse, count, count_dead, percent
 from duly.dashboard.search_query import term
 
 _MANY_FAILURES = 0.05

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
 from duly.core.states import FINAL
-from duly.dashboard.formatting import exact_length
+from duly.dashboard.formats import exact_length
 
 _ERROR_STEP = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """The note that a step adds to an exception. The innermost step comes first."""

@@ -289,7 +289,7 @@ _PLACE = (__file__, _log_attempt.__code__.co_firstlineno)
 def _level_of(event: AttemptEnded, failures: int) -> int:
     verdict = event.verdict
     if type(verdict) is Finish:
-        # One test after the other: this is asked of every run, and an Enum is slow to look up.
+        # Two comparisons: this is called for every run, and a lookup of an Enum in a set is slow.
         is_planned = verdict.state is _SUCCEEDED or verdict.state is _CANCELLED
         return logging.INFO if is_planned else failures
     return logging.INFO if event.outcome in _REQUESTED else logging.WARNING

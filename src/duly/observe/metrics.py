@@ -143,7 +143,7 @@ def _queues(store: Inspector, known: set[str]) -> Iterator[Metric]:
     yield depth
     age = GaugeMetricFamily(
         "duly_queue_oldest_age_seconds",
-        "How long the oldest claimable run has been due; 0 if there is none.",
+        "How long the oldest claimable run has been due; 0 if no run is claimable.",
         labels=["queue"],
     )
     now = store.now()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from duly import Duly
 from tests.compat.fastapi_taskflow.served import ADMIN, KINDS
-from tests.integrations.fastapi.serving import Server
+from tests.integrations.fastapi.server import Server
 
 SERVED = "tests.compat.fastapi_taskflow.served:app"
 SCHEDULES = ("tick", "tick#2")
@@ -128,7 +128,7 @@ def judge_ticks(duly: Duly, *, lenient: bool) -> tuple[dict[str, int], list[str]
         gaps = {(later - earlier).total_seconds() for earlier, later in pairwise(times)}
         skipped = [firing for firing in firings if not firing.run_id]
         if gaps - {1.0} and not lenient:
-            broken.append(f"instants of {name} are so many seconds apart: {sorted(gaps)}")
+            broken.append(f"the seconds between instants of {name} are {sorted(gaps)}")
         if 0.0 in gaps:
             broken.append(f"{name} has an instant twice")
         if skipped and not lenient:

@@ -226,6 +226,8 @@ def test_tables_of_a_version_without_queues_are_moved(manager, left, ran):
     with serving(manager):
         wait_for(ran, 1)
 
+    assert (left.rows(), ran) == ([], [(1, "")])
+
 
 def test_managers_that_start_at_the_same_time_move_each_row_once(manager_of, left):
     count, ran = 50, []

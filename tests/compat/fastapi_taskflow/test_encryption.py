@@ -48,7 +48,7 @@ def test_arguments_and_results_are_stored_as_tokens_and_come_back(manager_of):
 
 
 def test_a_retry_has_the_same_arguments_or_others(manager_of):
-    """T12."""
+    """The stored arguments stay encrypted, and a retry can replace them."""
     broken, mended = (manager_of(encrypt_args_key=KEY) for _ in range(2))
     login = define(broken, fails=True)
     with serving(broken):
@@ -102,7 +102,7 @@ def test_a_task_that_was_stored_before_encryption_still_runs(manager_of):
 
 @pytest.mark.stores("sqlite-wal")
 def test_the_file_holds_no_trace_of_a_secret(manager_of, tmp_path):
-    """S10: nor a guessable hash of it."""
+    """The file does not hold a guessable hash of the secret either."""
     manager = manager_of(encrypt_args_key=KEY)
     login = define(manager)
     with serving(manager):

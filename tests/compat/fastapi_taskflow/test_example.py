@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.compat.fastapi_taskflow.running import SOON, ask, uvicorn
+from tests.compat.fastapi_taskflow.uvicorn_server import SOON, ask, uvicorn
 from tests.servers.processes import wait_until
 
 

@@ -125,7 +125,7 @@ def test_invalid_observer_options_are_refused(manager_of):
 
 @pytest.mark.stores("sqlite-wal")
 def test_two_observed_functions_with_one_name_are_refused(manager_of):
-    """T6: observed functions are wrapped, and all wrappers are defined at the same place."""
+    """Observed functions are wrapped, and all wrappers are defined at the same place."""
     from duly.errors import DuplicateTask  # noqa: PLC0415
 
     manager = manager_of(loggers=[InMemoryLogger()])

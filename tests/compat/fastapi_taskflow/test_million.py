@@ -1,4 +1,4 @@
-"""T20: the time and memory of `GET /tasks` do not depend on the size of the history."""
+"""The time and memory of `GET /tasks` do not depend on the size of the history."""
 
 import sqlite3
 from contextlib import closing
@@ -13,9 +13,9 @@ from duly.compat.fastapi_taskflow import TaskAdmin, operations
 from tests.compat.fastapi_taskflow.conftest import adding, serving
 from tests.dashboard.test_million import RUNS
 from tests.dashboard.test_million import fill as fill_a_million
-from tests.integrations.proving import keep
+from tests.integrations.evidence import keep
 from tests.servers.processes import wait_until
-from tests.store.sqlite.test_reading import cost, fill
+from tests.store.sqlite.test_read_cost import cost, fill
 
 SOON = 20.0
 SECONDS = 0.2

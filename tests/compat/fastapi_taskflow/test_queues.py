@@ -35,7 +35,7 @@ class Gauge:
 
 
 def test_requeued_tasks_respect_the_limit_of_their_queue(manager_of):
-    """T2, T3, T9: all tasks that several processes left waiting are there at the next start."""
+    """The tasks that three managers left waiting all run at the next start."""
     gauge = Gauge()
     queues = {"reports": QueueConfig(concurrency=4)}
 

@@ -140,14 +140,15 @@ def test_waiting_one_time_tasks_do_not_count_towards_the_size_of_a_queue(manager
     manager = manager_of(max_size=2)
 
     @manager.task(name="one")
-    def one() -> None: ...
+    def one() -> str:
+        return "ran"
 
     later = datetime(2040, 1, 1, tzinfo=UTC)
     with serving(manager):
         for number in range(3):
             asyncio.run(manager.schedule_once(one, run_at=later, run_key=str(number)))
         task_id = adding(manager).add_task(one)
-        manager.duly.runs.get(task_id).result(timeout=SOON)
+        assert manager.duly.runs.get(task_id).result(timeout=SOON) == "ran"
 
 
 @pytest.mark.stores("postgres")
@@ -171,13 +172,14 @@ def test_the_tag_of_the_accepting_process_is_hidden_from_users(manager):
 
     with serving(manager):
         task_id = adding(manager).add_task(one)
-        assert accepters(manager) == [str(AcceptingProcess.here(manager._serving.worker.worker_id))]
+        (worker,) = manager.duly.workers.list()
+        assert accepters(manager) == [str(AcceptingProcess.here(worker.id))]
     assert manager.store.get(task_id).tags == {}
     assert AcceptingProcess.read(accepters(manager)[0]).pid == os.getpid()
 
 
 def test_a_task_whose_function_is_unknown_waits_until_it_is_registered(manager_of):
-    """T4."""
+    """The run is set aside, and starts in a process that has the function."""
     old, new, newest = (manager_of(requeue_pending=True) for _ in range(3))
 
     @old.task(name="renamed")
@@ -200,7 +202,7 @@ def test_a_task_whose_function_is_unknown_waits_until_it_is_registered(manager_o
 
 
 def test_a_waiting_retry_continues_after_a_restart(manager_of):
-    """T19: the attempt is not forgotten, and the retry does not begin at once."""
+    """The attempt is not forgotten, and the retry does not begin at once."""
     tries = []
     first, second = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
 
@@ -226,7 +228,7 @@ def test_a_waiting_retry_continues_after_a_restart(manager_of):
 
 
 def test_a_visible_failure_is_durable(manager_of):
-    """T13: another process sees it, with its traceback."""
+    """Another manager of the store sees it, with its traceback."""
     manager, other = manager_of(), manager_of()
 
     @manager.task(name="broken")
@@ -242,7 +244,7 @@ def test_a_visible_failure_is_durable(manager_of):
 
 
 def test_one_key_makes_one_run_across_managers(manager_of):
-    """T10."""
+    """The key is in the store, which several managers add to at the same time."""
     ran, managers = [], [manager_of(requeue_pending=True) for _ in range(4)]
     functions = []
     for manager in managers:
@@ -312,7 +314,7 @@ sys.exit(any(process.exitcode for process in processes))
 @pytest.mark.process
 @pytest.mark.timeout(180)
 def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_url, tmp_path):
-    """T10."""
+    """The store decides which of the processes makes the run."""
     assert manager.duly.runs.list() == []  # The tables exist.
     effects = tmp_path / "effects"
     command = [sys.executable, "-c", ADDING, store_url, str(effects)]
@@ -332,7 +334,7 @@ def test_eight_processes_that_add_one_key_at_once_make_one_run(manager, store_ur
 
 @pytest.mark.stores("sqlite-wal")
 def test_an_unavailable_store_is_an_error_and_makes_no_duplicate(manager, monkeypatch):
-    """T10."""
+    """The caller gets the error of the store, and no run exists."""
 
     @manager.task(name="one")
     def one() -> None: ...

@@ -110,7 +110,7 @@ def test_arguments_are_shown_if_configured(manager):
 
 
 def test_tasks_are_listed_by_page_and_filter(manager):
-    """T20: the size of a page does not depend on the history."""
+    """The size of a page does not depend on the history."""
     send, fails = define(manager)
 
     @manager.task(name="other")
@@ -154,7 +154,7 @@ def test_tasks_are_listed_by_page_and_filter(manager):
 
 
 def test_a_retry_keeps_the_id_and_the_previous_record(manager):
-    """T12: the previous record is not deleted, and all failed tasks can be retried at once."""
+    """The previous record is not deleted, and all failed tasks can be retried at once."""
     send, fails = define(manager)
     fails.set()
     with client_of(manager) as client:
@@ -188,7 +188,7 @@ def test_a_retry_keeps_the_id_and_the_previous_record(manager):
 
 
 def test_a_cancelled_pending_task_never_runs_and_a_running_one_is_stopped(manager):
-    """T11, T21: a task on a thread, too."""
+    """This also holds for a task on a thread."""
     ran, begun = [], threading.Event()
 
     @manager.task(name="never", queue="mail")
@@ -248,7 +248,7 @@ def test_changes_of_limits_and_deletions_of_history_are_audited(manager, monkeyp
 
 @pytest.mark.stores("sqlite-wal")
 def test_without_auth_clients_may_read_and_change_nothing(manager):
-    """S4: regardless of the apparent origin.
+    """The apparent origin of the request does not matter.
 
     Only a TestClient, in this process, may make changes.
     """
@@ -274,7 +274,7 @@ def test_without_auth_clients_may_read_and_change_nothing(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_without_auth_clients_see_no_possible_secrets(manager):
-    """S10: error texts, stack traces, log lines, arguments and the names of operators."""
+    """Error texts, stack traces, log lines, arguments and names of operators are left out."""
     send, fails = define(manager)
     fails.set()
     app, open_app = FastAPI(), FastAPI()
@@ -301,7 +301,7 @@ def test_without_auth_clients_see_no_possible_secrets(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_without_auth_only_known_host_names_are_answered(manager):
-    """S5: a page of another site whose name resolves to this machine cannot read anything."""
+    """A page of another site whose name resolves to this machine cannot read anything."""
     app, named, guarded = FastAPI(), FastAPI(), FastAPI()
     TaskAdmin(app, manager)
     TaskAdmin(named, manager, hosts={"Ops.example.com"})
@@ -333,7 +333,7 @@ def test_without_auth_only_known_host_names_are_answered(manager):
     ],
 )
 def test_pages_of_other_sites_change_nothing(manager, headers):
-    """T20, S6: a browser would send the password without asking."""
+    """A browser would send the password without asking."""
     with client_of(manager, auth=("admin", "secret of ours")) as client:
         client.auth = ("admin", "secret of ours")
         assert client.post("/tasks/nobody/retry", headers=headers).status_code == 403
@@ -345,7 +345,7 @@ def test_pages_of_other_sites_change_nothing(manager, headers):
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("kind", ["pair", "pairs", "backend", "async backend"])
 def test_with_auth_everything_needs_a_user(manager_of, kind):
-    """T20: there is no session, so every worker process knows the user."""
+    """There is no session, so every worker process knows the user."""
 
     class Backend(TaskAuthBackend):
         def authenticate_user(self, username: str, password: str) -> bool:

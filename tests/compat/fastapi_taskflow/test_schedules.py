@@ -23,7 +23,7 @@ def run_all(manager: TaskManager) -> None:
 
 
 def test_every_instant_has_one_run_regardless_of_the_number_of_processes(manager_of):
-    """T15, T16: occasional errors of the store lose no instant. Two instants take two seconds."""
+    """Occasional errors of the store lose no instant. Two instants take two seconds."""
     managers = [manager_of(max_size=1) for _ in range(2)]
     ran = []
     for manager in managers:
@@ -81,7 +81,7 @@ def test_the_last_of_six_fields_names_seconds_as_in_croniter(manager):
 
 
 def test_two_schedules_of_one_function_both_fire(manager):
-    """T15: a module that is imported twice does not add a third schedule."""
+    """A module that is imported twice does not add a third schedule."""
     ran = []
 
     def tick() -> None:
@@ -142,7 +142,7 @@ def test_a_schedule_has_one_trigger(manager):
 
 
 def test_a_one_time_task_runs_without_any_other_schedule(manager):
-    """T17."""
+    """It can be listed and cancelled by its key until it is due."""
     ran = []
 
     @manager.task(name="close")
@@ -261,7 +261,7 @@ def test_the_newer_of_two_tasks_with_one_key_runs_even_if_scheduling_it_was_inte
 
 
 def test_a_one_time_task_belongs_to_no_process(manager_of):
-    """T17: the process that scheduled it may be gone, and the task still runs."""
+    """The process that scheduled it may be gone, and the task still runs."""
     maker, other = manager_of(), manager_of()
     ran = []
     for manager in (maker, other):

@@ -12,7 +12,7 @@ import pytest
 from duly import Duly
 from duly.compat.fastapi_taskflow.cutover import TASK_ID_TAG
 from tests.compat.fastapi_taskflow.left_behind import LeftBehind
-from tests.compat.fastapi_taskflow.running import SOON, uvicorn
+from tests.compat.fastapi_taskflow.uvicorn_server import SOON, uvicorn
 from tests.servers.processes import wait_until
 
 PRODUCTS = range(20)

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from duly import Duly
 from duly.compat.fastapi_taskflow import TaskStatus
-from tests.compat.fastapi_taskflow.running import SOON, ask, uvicorn
 from tests.compat.fastapi_taskflow.served import KINDS, build, wish
+from tests.compat.fastapi_taskflow.uvicorn_server import SOON, ask, uvicorn
 from tests.servers.processes import wait_until
 
 SERVED = "tests.compat.fastapi_taskflow.served:app"
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_the_documented_shutdown_table_is_correct(how, store_url, tmp_path):
-    """Rows 1 to 4 of the table: T1, T8, T13, T14, T17 and T19 together."""
+    """The table in docs/how-to/taskflow.md: the fate of running, waiting and one-time tasks."""
     log = tmp_path / "log"
     log.touch()
     ids = {}

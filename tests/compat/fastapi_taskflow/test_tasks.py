@@ -33,7 +33,7 @@ SOON = 20.0
 
 
 def test_a_task_is_durable_when_add_task_returns_and_then_runs(manager):
-    """T1, T21: its result is also stored."""
+    """Its result is also stored."""
 
     @manager.task(name="double", retries=1)
     def double(number: int) -> int:
@@ -117,7 +117,7 @@ def test_another_application_keeps_the_background_tasks_of_fastapi(manager):
 
 
 def test_an_application_with_its_own_lifespan_runs_the_manager(manager):
-    """T18: the worker starts once, however often the manager is installed."""
+    """The worker starts once, however often the manager is installed."""
     said = []
 
     @asynccontextmanager
@@ -166,7 +166,7 @@ def test_startup_and_shutdown_calls_in_a_lifespan_run_the_manager(manager, is_gi
 
 @pytest.mark.stores("sqlite-wal")
 def test_adding_before_the_manager_has_started_is_an_error(manager):
-    """T18: the task is never dropped silently."""
+    """The task is never dropped silently."""
 
     @manager.task(name="one")
     def one() -> None: ...
@@ -263,7 +263,6 @@ def test_only_tasks_can_be_added_outside_requests(manager):
 
 
 def test_a_named_task_runs_and_can_be_retried(manager):
-    """T5."""
     fails = [True, False]
 
     @manager.task(name="billing.charge")
@@ -281,7 +280,7 @@ def test_a_named_task_runs_and_can_be_retried(manager):
 
 @pytest.mark.stores("sqlite-wal")
 def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_are_an_error(manager):
-    """T6."""
+    """Functions of one name in different modules have different task names."""
 
     def process() -> None: ...
 
@@ -298,7 +297,7 @@ def test_two_functions_of_one_name_are_two_tasks_and_of_one_identity_are_an_erro
 
 
 def test_arguments_keep_their_types_across_a_restart(manager_of):
-    """T7: arguments that cannot be stored are refused when the task is added."""
+    """Arguments that cannot be stored are refused when the task is added."""
     before, after = manager_of(requeue_pending=True), manager_of(requeue_pending=True)
     got = []
 
@@ -330,7 +329,7 @@ def test_arguments_keep_their_types_across_a_restart(manager_of):
 
 
 def test_a_key_makes_one_task_unless_that_task_has_failed(manager):
-    """T10: fastapi-taskflow recorded the key after the run, so two processes both ran the task."""
+    """In fastapi-taskflow, which records a key after the run, two processes both ran the task."""
     ran = []
 
     @manager.task(name="charge")

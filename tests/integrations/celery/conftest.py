@@ -9,27 +9,19 @@ from typing import Any
 import pytest
 
 from tests.integrations.celery.workers import CeleryWorker
+from tests.integrations.engine_shop import EngineShop, shops
 from tests.servers.processes import wait_until
 
 
-class Shop:
-    """The application in this process, with methods that start workers and read their notes."""
+class Shop(EngineShop):
+    """The application in this process, with methods that read the notes of its workers."""
 
     def __init__(self, module: Any, notes: Path, environment: dict[str, str]) -> None:
+        super().__init__(module.guard_of(module.app), Path(f"{notes}.gate"))
         self.tasks = module
-        self.guard = module.guard_of(module.app)
         self._notes = notes
         self._environment = environment
-        self._open = ExitStack()
         self._workers: list[CeleryWorker] = []
-
-    def worker(self, *options: str) -> CeleryWorker:
-        """Start a worker. It ends with the test."""
-        worker = self._open.enter_context(
-            CeleryWorker(self._notes.parent, self._environment, *options)
-        )
-        self._workers.append(worker)
-        return worker
 
     def logs(self) -> str:
         """Return the lines that the workers have logged."""
@@ -49,19 +41,19 @@ class Shop:
         """Wait until a note was written this many times."""
         wait_until(lambda: self.count(what) >= count, seconds=40, what=f"{count} times {what}")
 
-    def open_gate(self) -> None:
-        """Let the tasks that wait at the gate finish."""
-        Path(f"{self._notes}.gate").touch()
-
     def mend(self) -> None:
         """Repair the condition that makes tasks fail."""
         Path(f"{self._notes}.mended").touch()
 
     def close(self) -> None:
         """End the workers and close the connections."""
-        self._open.close()
-        self.guard.close()
+        super().close()
         self.tasks.app.close()
+
+    def _new_worker(self, *options: str) -> CeleryWorker:
+        worker = CeleryWorker(self._notes.parent, self._environment, *options)
+        self._workers.append(worker)
+        return worker
 
 
 @pytest.fixture
@@ -69,34 +61,22 @@ def open_shop(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
     """Open a shop whose guard is at the given address."""
-    with ExitStack() as stack:
 
-        def open_one(guard_url: str) -> Shop:
-            environment = {
-                "SHOP_BROKER": redis_url,
-                "SHOP_GUARD": guard_url,
-                "SHOP_NOTES": str(tmp_path / "notes"),
-            }
-            for name, value in environment.items():
-                monkeypatch.setenv(name, value)
-            # Imported once: Celery adds tasks to every application of a process, including old
-            # ones.
-            module = importlib.import_module("tests.integrations.celery.shop")
-            module.open_at(redis_url, guard_url)
-            shop = Shop(module, tmp_path / "notes", environment)
-            stack.callback(shop.close)
-            # The first process to open a store sets it up. The test's processes need not race for
-            # that.
-            shop.guard.look("none")
-            return shop
+    def make(guard_url: str) -> Shop:
+        environment = {
+            "SHOP_BROKER": redis_url,
+            "SHOP_GUARD": guard_url,
+            "SHOP_NOTES": str(tmp_path / "notes"),
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        # Imported once: Celery adds tasks to every application of a process, including old ones.
+        module = importlib.import_module("tests.integrations.celery.shop")
+        module.open_at(redis_url, guard_url)
+        return Shop(module, tmp_path / "notes", environment)
 
+    with shops(make) as open_one:
         yield open_one
-
-
-@pytest.fixture
-def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """Return a shop whose guard is on the store of this test."""
-    return open_shop(store_url)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import celery
 import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
+# The conformance suite and test_kills.py cover the behaviour that depends on the ledger.
 
 WAIT = 30
 

@@ -15,11 +15,11 @@ from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNot
 from duly.integrations.celery import AlreadyQueued, Celery, dead_letters
 from duly.integrations.celery.dead_letters import record_timed_out, write_dead_letter
 from duly.store.protocol import DeadLetterFilter
-from tests.servers.freezing import freeze, thaw
+from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
+# The conformance suite and test_kills.py cover the behaviour that depends on the ledger.
 
 WAIT = 30
 

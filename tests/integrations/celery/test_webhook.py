@@ -13,7 +13,7 @@ from tests.servers.processes import wait_until
 
 pytestmark = [
     pytest.mark.process,
-    # The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
+    # The conformance suite and test_kills.py cover the behaviour that depends on the ledger.
     pytest.mark.stores("sqlite"),
 ]
 

@@ -10,7 +10,7 @@ from tests.integrations.django.shop import Shop
 
 PACKAGES = {"db": "django-tasks-db", "celery": "django-tasks-fennel"}
 HERE = "tests.integrations.django.carried"
-SUPERVISED = "tests.integrations.django.supervising"
+SUPERVISED = "tests.integrations.django.supervisor"
 DB_WORKER = ("db_worker", "--backend", "db", "--interval", "0.1", "--no-startup-delay")
 CELERY = ("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat")
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from django.core.management import call_command
 
-from tests.integrations.django.project import set_up, using
+from tests.integrations.django.project import set_up, using, without_schedules
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +34,8 @@ def backend(project: str):
 
     set_up()
     found = task_backends["default"]
-    defined = found.app.schedules._defined
-    before = dict(defined)
-    defined.clear()
-    with closing(found.app):
+    with without_schedules(found.app), closing(found.app):
         yield found
-    defined.clear()
-    defined.update(before)
     found.app.runs_tasks = False
 
 
@@ -52,8 +47,6 @@ def scheduler(project: str):
 
     other.waiting.clear()
     app = scheduler_app()
-    before, app.schedules._defined = app.schedules._defined, {}
-    with closing(app):
+    with without_schedules(app), closing(app):
         yield app
-    app.schedules._defined = before
     app.runs_tasks = False

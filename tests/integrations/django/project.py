@@ -102,6 +102,19 @@ def using(**databases: str) -> Iterator[None]:
         _set(before)
 
 
+@contextmanager
+def without_schedules(app: Any) -> Iterator[None]:
+    """Let code define schedules in an application during a block, and forget them afterwards."""
+    defined = app.schedules._defined
+    before = dict(defined)
+    defined.clear()
+    try:
+        yield
+    finally:
+        defined.clear()
+        defined.update(before)
+
+
 def _set(databases: dict[str, Any]) -> None:
     connections.settings = databases
     # Every thread forgets its connections.

@@ -19,13 +19,10 @@ UNMIGRATED = dict.fromkeys(("admin", "auth", "contenttypes"))
 
 @pytest.fixture
 def backend(backend):
-    """Remove the schedules of other tests, and make the tables of the admin."""
+    """Make the tables of the admin."""
     with override_settings(MIGRATION_MODULES=UNMIGRATED):
         call_command("migrate", run_syncdb=True, verbosity=0)
-    schedules = backend.app.schedules
-    before, schedules._defined = schedules._defined, {}
-    yield backend
-    schedules._defined = before
+    return backend
 
 
 def logged_in(*permissions: str) -> Client:

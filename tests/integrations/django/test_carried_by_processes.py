@@ -32,7 +32,7 @@ def handed_over(app, times: int, task=tasks.count, **kwargs: object) -> list[str
 
 
 def delivering(url: str, executions: Sequence[str] = (), task: str = "count") -> Program:
-    program = ("-m", "tests.integrations.django.delivering", url, task, *executions)
+    program = ("-m", "tests.integrations.django.delivery_worker", url, task, *executions)
     return warm(*IMPORTS).start(program, log=Path(os.devnull), folder=ROOT, environment=os.environ)
 
 

@@ -93,7 +93,7 @@ def test_missing_tables_are_a_warning(store_url):
 def test_manage_py_check_reports_problems(tmp_path, project, said):
     log = tmp_path / "said"
     checking = warm(*IMPORTS).start(
-        ["-m", "tests.integrations.django.checking", project],
+        ["-m", "tests.integrations.django.system_checks", project],
         log=log,
         folder=tmp_path,
         environment=os.environ | {"PYTHONPATH": str(ROOT)},

@@ -20,15 +20,6 @@ SOON = 20.0
 
 
 @pytest.fixture
-def backend(backend):
-    """Remove the schedules of other tests."""
-    schedules = backend.app.schedules
-    before, schedules._defined = schedules._defined, {}
-    yield backend
-    schedules._defined = before
-
-
-@pytest.fixture
 def timed(project, store_kind, tmp_path, request):
     """Yield a backend named "timed", whose clock the test controls."""
     options = {

@@ -12,6 +12,7 @@ from django.utils import timezone
 from duly import BadOption
 from duly.integrations.django.app import scheduler_app
 from tests.integrations.django import left_behind, other
+from tests.integrations.django.project import without_schedules
 from tests.integrations.django.test_databases import routed
 from tests.integrations.django.test_exactly_once import bill
 
@@ -26,10 +27,8 @@ def scheduler(store_url, tmp_path):
         other.waiting.clear()
         left_behind.make_tables()
         app = scheduler_app()
-        before, app.schedules._defined = app.schedules._defined, {}
-        with closing(app):
+        with without_schedules(app), closing(app):
             yield app
-        app.schedules._defined = before
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from duly.integrations.django import duly_options
 from tests.integrations.django import tasks
 from tests.integrations.django.api import task
 from tests.integrations.django.test_external_store import in_a_thread
-from tests.store.postgres_verbs import InBackground
+from tests.store.postgres.verbs import InBackground
 
 pytestmark = pytest.mark.stores("sqlite")
 SOON = 20.0

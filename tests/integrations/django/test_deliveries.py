@@ -143,11 +143,8 @@ def test_a_code_schedule_does_not_overwrite_a_schedule_of_the_admin(backend):
     added = EngineTask(backend.app, definition)
     backend.app.schedules.add("nightly", added, cron="0 3 * * *", args=[1], actor="ada")
     scheduled_task(cron="0 2 * * *", name="nightly", args=[41])(tasks.add)
-    try:
-        with pytest.raises(ScheduleExists, match="ada") as error:
-            backend.app.schedules.sync()
-    finally:
-        del backend.app.schedules._defined["nightly"]
+    with pytest.raises(ScheduleExists, match="ada") as error:
+        backend.app.schedules.sync()
     assert "tasks.py" in str(error.value)
     assert backend.app.schedules.get("nightly").cron == "0 3 * * *"
 

@@ -17,8 +17,8 @@ from duly.integrations.django import exactly_once
 from tests.integrations.django import other
 from tests.integrations.django.api import task
 from tests.integrations.django.test_carried_by_processes import handed_over
-from tests.integrations.django.test_shop_killing import LIBRARIES
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.django.test_shop_kills import LIBRARIES
+from tests.integrations.evidence import SCALE, keep
 from tests.servers.processes import wait_until
 
 BODIES, SECONDS = (50, 30.0) if SCALE > 1 else (4, 1.5)

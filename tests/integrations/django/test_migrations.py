@@ -14,7 +14,7 @@ from duly.store.migrator import migrate, migrations
 from duly.store.postgres.migration_runner import split
 from duly.store.store_factory import open_store
 from tests.integrations.django.project import set_up, using
-from tests.store.postgres_verbs import InBackground, wait_for_builder
+from tests.store.postgres.verbs import InBackground, wait_for_builder
 
 pytestmark = pytest.mark.untouched
 

@@ -12,7 +12,7 @@ from duly.integrations.dramatiq import IdempotentMiddleware
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
+# The conformance suite and test_kills.py cover the behaviour that depends on the ledger.
 
 WAIT = 40
 

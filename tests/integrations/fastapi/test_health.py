@@ -53,7 +53,7 @@ def test_an_application_with_its_store_is_live_and_ready(duly, worker):
 
 
 def test_readyz_reports_the_schedule_lag_and_stays_ready(duly):
-    """T16."""
+    """The lag is the age of the oldest due instant that has not fired."""
 
     @duly.task(name="tick")
     def tick() -> None: ...

@@ -63,7 +63,7 @@ def test_runs_are_listed_by_filter_and_page(duly):
 
 
 def test_a_page_of_a_rare_task_reads_a_few_runs_and_returns_a_cursor(duly, monkeypatch):
-    """T20: otherwise one request would read a history of a million runs."""
+    """Otherwise one request would read a history of a million runs."""
     wanted = enqueued(duly, "age", date(2000, 1, 31))
     for number in range(5):
         enqueued(duly, "divide", number, by=1)

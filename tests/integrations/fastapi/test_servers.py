@@ -12,7 +12,7 @@ import pytest
 
 from duly import Duly
 from tests.integrations.fastapi import served
-from tests.integrations.fastapi.serving import Server
+from tests.integrations.fastapi.server import Server
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
@@ -105,7 +105,7 @@ def test_a_preloaded_application_that_has_opened_its_store_serves(duly: Duly, tm
         )
         server.stop()
 
-    # P14: each instant of a cron runs once, though two processes fire it and one of them died.
+    # Each instant of a cron runs once, though two processes fire it and one of them died.
     fired = [firing for firing in duly.schedules.firings("tick", limit=200) if firing.run_id]
     ticks = duly.runs.list(task=served.tick, limit=200)
     assert len(ticks) == len(fired) == len({firing.instant for firing in fired}) > 0

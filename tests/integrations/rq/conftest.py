@@ -12,6 +12,7 @@ import rq
 from rq.job import Job, JobStatus
 
 from tests.integrations.counter import EffectCounter
+from tests.integrations.engine_shop import EngineShop, shops
 from tests.integrations.fleet import FleetWorker
 from tests.integrations.rq.workers import APP, QUEUE, rq_worker
 from tests.servers.processes import wait_until
@@ -19,26 +20,19 @@ from tests.servers.processes import wait_until
 WAIT = 40
 
 
-class Shop:
-    """The queue, with methods that start workers and show their effects."""
+class Shop(EngineShop):
+    """The queue, with methods that enqueue jobs and wait for their results."""
 
     def __init__(
         self, module: Any, folder: Path, redis_url: str, environment: dict[str, str]
     ) -> None:
+        super().__init__(module.guard, Path(environment["SHOP_GATE"]))
         self.tasks = module
-        self.guard = module.guard
         self.folder = folder
         self._redis_url = redis_url
         self._environment = environment
-        self._open = ExitStack()
         client = self._open.enter_context(redis.Redis.from_url(redis_url))
         self.queue = rq.Queue(QUEUE, connection=client)
-
-    def worker(self, *options: str) -> FleetWorker:
-        """Start a worker. It ends with the test."""
-        return self._open.enter_context(
-            rq_worker(self.folder, self._redis_url, self._environment, *options)
-        )
 
     def send(self, function: Callable[..., Any], *args: Any, retries: int = 0) -> Job:
         """Enqueue a job."""
@@ -57,14 +51,8 @@ class Shop:
         assert job.get_status() == JobStatus.FINISHED, job.latest_result().exc_string
         return job.return_value()
 
-    def open_gate(self) -> None:
-        """Let the jobs that wait at the gate finish."""
-        Path(self._environment["SHOP_GATE"]).touch()
-
-    def close(self) -> None:
-        """End the workers and close the connections."""
-        self._open.close()
-        self.guard.close()
+    def _new_worker(self, *options: str) -> FleetWorker:
+        return rq_worker(self.folder, self._redis_url, self._environment, *options)
 
 
 @pytest.fixture
@@ -72,32 +60,20 @@ def open_shop(
     tmp_path: Path, redis_url: str, counter: EffectCounter, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Shop]]:
     """Open a shop whose guard is at the given address."""
-    with ExitStack() as stack:
 
-        def open_one(guard_url: str) -> Shop:
-            environment = {
-                "SHOP_GUARD": guard_url,
-                "SHOP_COUNTER": str(counter.port),
-                "SHOP_GATE": str(tmp_path / "gate"),
-            }
-            for name, value in environment.items():
-                monkeypatch.setenv(name, value)
-            module = importlib.import_module("tests.integrations.rq.shop")
-            module = importlib.reload(module)
-            shop = Shop(module, tmp_path, redis_url, environment)
-            stack.callback(shop.close)
-            # The first process to open a store sets it up. The test's processes need not race for
-            # that.
-            shop.guard.look("none")
-            return shop
+    def make(guard_url: str) -> Shop:
+        environment = {
+            "SHOP_GUARD": guard_url,
+            "SHOP_COUNTER": str(counter.port),
+            "SHOP_GATE": str(tmp_path / "gate"),
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        module = importlib.import_module("tests.integrations.rq.shop")
+        return Shop(importlib.reload(module), tmp_path, redis_url, environment)
 
+    with shops(make) as open_one:
         yield open_one
-
-
-@pytest.fixture
-def shop(open_shop: Callable[[str], Shop], store_url: str) -> Shop:
-    """Return a shop whose guard is on the store of this test."""
-    return open_shop(store_url)
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from rq.timeouts import TimerDeathPenalty
 
 from duly.errors import BadOption, Busy
 from duly.integrations.rq import idempotent
-from tests.servers.freezing import freeze, thaw
+from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.stores("sqlite")]
-# The conformance suite and test_killing.py cover the behaviour that depends on the ledger.
+# The conformance suite and test_kills.py cover the behaviour that depends on the ledger.
 
 WAIT = 40
 

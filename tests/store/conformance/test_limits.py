@@ -9,7 +9,7 @@ from duly.core.states import SlotKind
 from duly.limits import LIMITS_BATCH
 from duly.store.admin_ops import LimitQueue
 from duly.store.ops import ClaimRuns, Settled, Want
-from tests.integrations.proving import SCALE
+from tests.integrations.evidence import SCALE
 from tests.store.conformance.verbs import (
     ACTOR,
     LANE,

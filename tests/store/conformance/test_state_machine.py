@@ -1,7 +1,7 @@
 """Any sequence of acts, on the store and on a model of dictionaries: both must agree throughout.
 
 The model says what should happen; beside it, what the answers alone must obey is checked without
-it (the invariants I1 to I8, I12 and I14 of the reliability notes), so that a mistake shared by
+it (the invariants I1 to I8, I12 and I14 of duly.prove), so that a mistake shared by
 store and model still shows.
 """
 

@@ -17,7 +17,7 @@ import pytest
 from duly import faultpoints
 from duly.store.protocol import RunFilter
 from duly.store.sqlite import process_resources as process_module
-from tests.integrations.proving import SCALE, keep
+from tests.integrations.evidence import SCALE, keep
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
     OTHER_WORKER,

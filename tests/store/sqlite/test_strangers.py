@@ -17,7 +17,7 @@ from duly.store.sqlite import process_resources
 from duly.store.sqlite.heartbeats import heartbeat_file_path
 from duly.store.store_factory import open_store, runtime_folder
 from duly.worker.start_marks import StartMarks
-from tests.store.conformance.verbs import enqueue_one
+from tests.store.conformance.verbs import enqueue_one, state_of
 from tests.store.sqlite.verbs import closing_life, open_at
 
 pytestmark = pytest.mark.stores("sqlite")
@@ -147,12 +147,14 @@ def test_a_volume_with_files_of_another_user_can_be_used(tmp_path):
         os.chown(place, STRANGER, STRANGER)
 
     with open_at(volume / "duly.db") as store:
-        enqueue_one(store)
+        assert state_of(store, enqueue_one(store)) == "queued"
 
 
 def test_own_files_in_a_shared_folder_can_be_used(shared):
     make_store(shared / "duly.db")
-    make_store(shared / "duly.db")
+
+    with open_at(shared / "duly.db") as store:
+        assert state_of(store, enqueue_one(store)) == "queued"
 
 
 @as_root
@@ -161,7 +163,8 @@ def test_root_trusts_the_user_who_called_sudo(shared, monkeypatch):
     os.chown(shared / "duly.db", STRANGER, STRANGER)
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
 
-    open_store(f"sqlite:///{shared / 'duly.db'}").close()
+    with open_at(shared / "duly.db") as store:
+        assert state_of(store, enqueue_one(store)) == "queued"
 
 
 # -- links --

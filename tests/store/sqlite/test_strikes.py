@@ -10,7 +10,7 @@ from duly.store.sqlite import busy_timeout, connection, enqueue
 from duly.store.sqlite import store as sqlite_store
 from tests.store.conformance.verbs import order
 from tests.store.sqlite.verbs import BOTH_JOURNALS
-from tests.striking import Strike
+from tests.strikes import Strike
 
 pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 

@@ -11,7 +11,7 @@ from duly.core.record import QueueRecord
 from duly.core.states import DEAD, FINAL, State
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.form_fields import instant_of, limit_of
-from duly.dashboard.formatting import count
+from duly.dashboard.formats import count
 from duly.dashboard.pages import PageContent, PageNotFound
 from duly.errors import BadOption, DulyError
 

@@ -13,7 +13,7 @@ from duly.core.suggestions import similar
 from duly.core.unresolved_steps import effect_key, outermost_steps, unresolved_steps
 from duly.dashboard import search_query
 from duly.dashboard.application_view import ApplicationView
-from duly.dashboard.formatting import pretty
+from duly.dashboard.formats import pretty
 from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
 from duly.dashboard.search_query import Search
 from duly.dashboard.timeline import timeline

@@ -1,0 +1,49 @@
+"""Locks on PostgreSQL, where writes share connections and can wait for one another there."""
+
+from contextlib import closing
+from typing import Any
+
+from duly.store.lock_ops import AcquireLock, RenewLock
+from duly.store.ops import PauseQueue
+from duly.store.postgres.locks import acquire
+from duly.store.store_factory import open_store
+from tests.store.conformance.verbs import ACTOR, SECOND
+from tests.store.postgres.verbs import InBackground, wait_for_a_lock
+
+
+def take(store: Any, owner: str = "a") -> Any:
+    return store.apply([AcquireLock("index", owner, "a host", SECOND)])[0]
+
+
+def renew(store: Any) -> bool:
+    return store.apply([RenewLock("index", "a", 1, SECOND)])[0]
+
+
+def test_a_lock_is_renewed_while_other_writes_of_its_process_wait(url, store, connection):
+    assert take(store).is_ours
+    connection.execute("LOCK TABLE duly_queues IN EXCLUSIVE MODE")
+    pausing = InBackground(lambda: store.apply([PauseQueue("default", True, ACTOR, "")]))
+    wait_for_a_lock(url, what="the write that waits")
+
+    is_renewed = renew(store)
+    is_waiting = not pausing.is_done
+    connection.rollback()
+    pausing.answer()
+
+    assert is_renewed
+    assert is_waiting
+
+
+def test_a_lock_is_renewed_while_a_transaction_that_asked_for_it_is_open(store, url):
+    assert take(store).is_ours
+    with closing(open_store(url)) as another:
+        line = another._here().writers._lines["operate"]
+
+        def ask(session: Any) -> tuple[Any, bool]:
+            found = acquire(session, AcquireLock("index", "b", "another host", SECOND))
+            return found, InBackground(lambda: renew(store)).answer()
+
+        found, is_renewed = line.transact(ask)
+
+    assert not found.is_ours
+    assert is_renewed

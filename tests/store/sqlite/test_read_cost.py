@@ -1,0 +1,131 @@
+"""What a read costs on SQLite, whose planner looks through the view of all runs or walks it all.
+
+PostgreSQL's knows better, whatever the view is like.
+"""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from duly.clock import monotonic
+from duly.errors import ReadTooSlow
+from duly.store.protocol import RunFilter
+from duly.store.read_deadline import limit_read_time
+from duly.store.sqlite.inspector import SQL, _filter
+from tests.store.conformance.verbs import (
+    enqueue_and_fail,
+    enqueue_and_succeed,
+    enqueue_one,
+    register,
+)
+
+FEW, MANY = 100, 5_000
+STEPS = 20
+"""How many instructions of SQLite's are one step here."""
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("runs", _filter(RunFilter(limit=10))),
+        ("runs", _filter(RunFilter(limit=10, before="01900000-0000-7000-8000-000000000030"))),
+        ("dead_runs", _filter(RunFilter(states=("failed",), limit=10))),
+        ("states", {"run_ids": json.dumps(["01900000-0000-7000-8000-000000000030"])}),
+    ],
+)
+def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
+    """A page of runs takes no longer after a million runs have finished."""
+    register(store)
+    enqueue_and_succeed(store)
+    with closing(sqlite3.connect(path)) as connection:
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(cost(connection, SQL[name], parameters))
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_runs_of_a_rare_tag_are_found_without_walking_the_history(store, path, monkeypatch):
+    register(store)
+    enqueue_and_succeed(store)
+    wanted = enqueue_one(store, tags={"order": "1"}, delay_seconds=60)
+    with closing(sqlite3.connect(path)) as connection:
+
+        def query(sql, parameters):
+            costs[-1] += cost(connection, sql, parameters)
+            return connection.execute(sql, parameters).fetchall()
+
+        monkeypatch.setattr(store, "_query", query)
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(0)
+            found = store.list_runs(RunFilter(states=("queued",), tag=("order", "1")))
+            assert [run.id for run in found] == [wanted]
+            assert store.list_runs(RunFilter(tag=("order", "2"))) == []
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+def fill(connection, rows) -> None:
+    """Let the history have so many copies of the run in it."""
+    columns = [column for _, column, *_ in connection.execute("PRAGMA table_info(duly_history)")]
+    copied = ", ".join(
+        "printf('01900000-0000-7000-8000-%012x', number)" if column == "id" else column
+        for column in columns
+    )
+    connection.execute(
+        f"WITH RECURSIVE count (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM count "  # noqa: S608
+        f"WHERE number < {rows}) INSERT OR IGNORE INTO duly_history ({', '.join(columns)}) "
+        f"SELECT {copied} FROM count, (SELECT * FROM duly_history LIMIT 1)"
+    )
+
+
+def cost(connection, sql, parameters) -> int:
+    """Count the steps of a statement."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(step, STEPS)
+    connection.execute(sql, parameters).fetchall()
+    connection.set_progress_handler(None, 0)
+    return steps
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("name", ["dead_among", "scanned_dead"])
+def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
+    register(store)
+    enqueue_and_fail(store)
+    which = RunFilter(states=("failed",), queue="nobody", since=1, limit=10, scan=50)
+    with closing(sqlite3.connect(path)) as connection:
+        costs = []
+        for rows in (FEW, MANY):
+            fill(connection, rows)
+            costs.append(cost(connection, SQL[name], _filter(which)))
+
+    assert costs[1] <= 1.5 * costs[0]
+
+
+@pytest.mark.stores("sqlite-rollback")
+def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
+    run_id = enqueue_one(store)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        began = monotonic()
+        with limit_read_time(0.2), pytest.raises(ReadTooSlow):
+            store.get_run(run_id)
+        assert monotonic() - began < 5
+        other.execute("ROLLBACK")
+
+    assert store._query("PRAGMA busy_timeout", {}) == [(30_000,)], "others wait as ever"
+    assert store.get_run(run_id).id == run_id
