@@ -18,7 +18,7 @@ _throw.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
 class Struck(BaseException):
-    """What is thrown."""
+    """The exception that a test throws into another thread, at any instruction."""
 
 
 class Striker:

@@ -18,7 +18,7 @@ class Verdict(NamedTuple):
     """How many packages it has data on."""
     vulnerabilities: list[str]
     has_fix: bool
-    """Whether a newer version is without one of them."""
+    """Whether a newer version of a package has fewer of these vulnerabilities."""
 
 
 def verdict_of(report: dict[str, Any]) -> Verdict:

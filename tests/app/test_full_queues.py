@@ -66,5 +66,5 @@ def test_an_invalid_queue_bound_is_refused(app):
     for wrong in (0, -1, 1.5, True, 10**9):
         with pytest.raises(BadOption, match="max_size"):
             app.queues.limit("default", max_size=wrong)
-    with pytest.raises(BadOption, match="pass what to limit"):
+    with pytest.raises(BadOption, match="pass a limit"):
         app.queues.limit("default")

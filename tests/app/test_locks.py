@@ -236,7 +236,7 @@ def test_a_caller_that_acquires_its_own_lock_again_fails_immediately(app):
     asyncio.run(main())
 
 
-def test_the_callbacks_of_a_loop_are_one_holder_and_its_tasks_are_other_holders(app):
+def test_a_lock_of_a_loop_callback_belongs_to_the_thread_and_not_to_a_task(app):
     answers = []
 
     def ask(seconds: float) -> None:

@@ -379,7 +379,7 @@ def test_a_worker_on_a_copy_of_a_store_exits_with_one_line(folder, url):
 @pytest.mark.process
 @pytest.mark.parametrize("store_named_by", ["application", "option"])
 class TestAnApplicationThatDoesNotLoad:
-    """The worker ends at once, with the store named by the application or by an option."""
+    """The worker ends at once, no matter whether the application or an option names the store."""
 
     @pytest.fixture
     def start(self, folder, url, store_named_by):

@@ -213,7 +213,7 @@ def test_the_verdict_on_a_run_without_retries_left_matches_the_table(
     assert verdict == verdict_of(expected, lane)
 
 
-def test_the_tables_cover_every_outcome():
+def test_the_verdict_tables_have_a_row_for_every_outcome_of_an_attempt():
     assert {row[0] for row in TABLE} == set(OUTCOMES)
     assert {type(outcome) for outcome in OUTCOMES.values()} == set(OUTCOME_NAMES)
 

@@ -54,7 +54,10 @@ class Queues:
         if max_size is not ...:
             ops.append(SetQueueCapacity(queue, _count("max_size", max_size), *how))
         if not ops:
-            raise BadOption("pass what to limit: how many runs run at once, or max_size=…")
+            raise BadOption(
+                "pass a limit: how many runs of the queue may run at once, or with max_size=… how many "
+                "may wait in it"
+            )
         self._app.store.apply(ops)
         self._app.store.queue_capacity.forget()
 

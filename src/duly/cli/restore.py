@@ -43,7 +43,9 @@ def command(
     retry or discard them; schedules that came due are paused.
     """
     if (made is None) != nothing_ran:
-        raise click.UsageError("pass either --since or --nothing-ran")
+        raise click.UsageError(
+            "pass either --since with the time of the backup, or --nothing-ran if no task ran after it"
+        )
     app = app_of(session)
     made_at = instant_since(app.store, made) or BEFORE_EVERYTHING
     if not yes and not nothing_ran:

@@ -19,7 +19,7 @@ UNMIGRATED = dict.fromkeys(("admin", "auth", "contenttypes"))
 
 @pytest.fixture
 def backend(backend):
-    """Make the tables of the admin."""
+    """Return the backend, with the tables that Django's own admin needs."""
     with override_settings(MIGRATION_MODULES=UNMIGRATED):
         call_command("migrate", run_syncdb=True, verbosity=0)
     return backend

@@ -79,7 +79,9 @@ class DjangoDuly(Duly):
                 f"database {self.database!r}: start the worker outside of the transaction; in a "
                 "TestCase, run tasks with duly.integrations.django.testing.drain()"
             )
-        _ = self.url  # Raises if no other connection can reach the database.
+        _ = (
+            self.url
+        )  # Raises for a private database in memory, which a worker's own connection would not see.
         self.runs_tasks = True
         return super().worker(**settings)
 

@@ -111,7 +111,7 @@ class ImportReport:
     fired: list[str] = field(default_factory=list)
     """Schedules with a missed instant. The import fires it once."""
     executions: int = 0
-    """The number of executions that had not run and were enqueued."""
+    """How many executions of django-periodic-tasks had not run yet and were enqueued here."""
     notes: list[str] = field(default_factory=list)
     not_imported: dict[str, str] = field(default_factory=dict)
     """Rows that could not be imported, and why."""
