@@ -29,7 +29,7 @@ class ResendPolicy:
     stale_seconds: float = RELAY_STALE_SECONDS
     """Seconds until it is sent again for the first time. Each later delay is twice as long."""
     most: int | None = None
-    """After this many sends without a claim the run is a dead letter. At least 2; None: no limit."""
+    """After this many sends without a claim, the run is a dead letter. None means no limit."""
 
     def __post_init__(self) -> None:
         """Raise BadOption for values that cannot work."""

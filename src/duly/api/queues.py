@@ -55,8 +55,8 @@ class Queues:
             ops.append(SetQueueCapacity(queue, _count("max_size", max_size), *how))
         if not ops:
             raise BadOption(
-                "pass a limit: how many runs of the queue may run at once, or with max_size=… how many "
-                "may wait in it"
+                "pass a limit: how many runs of the queue may run at once, or with max_size=… how "
+                "many may wait in it"
             )
         self._app.store.apply(ops)
         self._app.store.queue_capacity.forget()

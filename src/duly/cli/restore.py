@@ -44,7 +44,7 @@ def command(
     """
     if (made is None) != nothing_ran:
         raise click.UsageError(
-            "pass either --since with the time of the backup, or --nothing-ran if no task ran after it"
+            "pass either --since with the time of the backup, or --nothing-ran if no task ran since"
         )
     app = app_of(session)
     made_at = instant_since(app.store, made) or BEFORE_EVERYTHING
