@@ -1,4 +1,4 @@
-"""A webhook that is handled once, however often it is delivered and whatever dies meanwhile.
+"""A webhook that is handled once, even if it is delivered twice and processes are killed.
 
 Start a Redis and a worker, `celery -A examples.celery_webhook worker -Q default`, and send one:
 `python -m examples.celery_webhook`. Send it again: it is not handled again. What nobody could
@@ -31,7 +31,7 @@ class PermanentError(Exception):
 
 
 def handle(payload: dict) -> None:
-    """Stands for your application: it writes down what it does, and knows a few customers."""
+    """A stand-in for your application: it notes what it does, and knows a few customers."""
     note("began", payload)
     time.sleep(payload.get("seconds", 0))
     if (FOLDER / "outage").exists():

@@ -1,7 +1,7 @@
 """A carrier for a queue of files: workers of that queue run tasks of duly.
 
-`python -m examples.folder_queue FOLDER` enqueues three runs and plays the queue's only worker until
-they have ended. Its database is the one that DULY_URL names.
+`python -m examples.folder_queue FOLDER` enqueues three runs and acts as the queue's only worker
+until they have ended. Its database is the one that DULY_URL names.
 """
 
 import json
@@ -22,7 +22,7 @@ from duly.extend import (
 
 
 class FolderQueue:
-    """The other system: a message is a file, and the worker that renames it first has it."""
+    """The other system: a message is a file, and the first worker to rename it gets it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -23,7 +23,7 @@ taken: list[int] = []
 
 @app.post("/payments", status_code=201)
 async def pay(cents: int) -> dict[str, int]:
-    """A repeat does not come here; neither does one while this runs, nor one with other cents."""
+    """Take a payment. Not called for a repeat, even while the first request still runs."""
     if cents <= 0:
         raise HTTPException(400, "there is nothing to pay")
     taken.append(cents)
@@ -32,5 +32,5 @@ async def pay(cents: int) -> dict[str, int]:
 
 @app.get("/payments")
 async def total() -> dict[str, int]:
-    """What this process has taken."""
+    """Return the payments that this process has taken."""
     return {"count": len(taken), "cents": sum(taken)}

@@ -23,7 +23,7 @@ taken: list[int] = []
 
 @app.post("/payments")
 def pay() -> tuple[dict[str, int], int]:
-    """A repeat does not come here; neither does one while this runs, nor one with other cents."""
+    """Take a payment. Not called for a repeat, even while the first request still runs."""
     cents = request.args.get("cents", 0, int)
     if cents <= 0:
         abort(400, "there is nothing to pay")
@@ -33,5 +33,5 @@ def pay() -> tuple[dict[str, int], int]:
 
 @app.get("/payments")
 def total() -> dict[str, int]:
-    """What this process has taken."""
+    """Return the payments that this process has taken."""
     return {"count": len(taken), "cents": sum(taken)}

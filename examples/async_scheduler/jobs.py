@@ -1,4 +1,4 @@
-"""What the application does in the background."""
+"""The background tasks of the application."""
 
 import asyncio
 import os
@@ -7,33 +7,33 @@ from pathlib import Path
 
 
 async def cleanup_temp_files() -> None:
-    """Comes with every minute."""
+    """Run every minute."""
     await asyncio.sleep(0.1)
     note("cleanup_temp_files")
 
 
 async def generate_daily_report() -> None:
-    """Comes once a day."""
+    """Run once a day."""
     await asyncio.sleep(0.1)
     note("generate_daily_report")
 
 
 async def send_newsletter_or_fail() -> None:
-    """Comes with every minute, and fails now and then: the next minute comes all the same."""
+    """Run every minute. If a run fails, the next one still runs a minute later."""
     note("send_newsletter_or_fail")
     if random.randrange(2):  # noqa: S311 - a coin
         raise ConnectionError("the mail server hung up")
 
 
 async def send_email_notification(user_id: int, message: str) -> dict[str, object]:
-    """Comes once, whenever somebody asked for it."""
+    """Run once, at the time for which a client scheduled it."""
     await asyncio.sleep(0.1)
     note(f"send_email_notification {user_id} {message}")
     return {"status": "sent", "user_id": user_id}
 
 
 def note(line: str) -> None:
-    """Write down what was done, and by which process."""
+    """Append a line with what was done and the id of the process that did it."""
     place = os.environ.get("JOBS_LOG")
     text = f"{os.getpid()} {line}\n"
     if place is None:

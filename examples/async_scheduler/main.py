@@ -1,4 +1,4 @@
-"""Four processes, one execution of each instant.
+"""Four processes that run each scheduled job once per scheduled time.
 
 uvicorn examples.async_scheduler.main:app --workers 4
 curl -X PUT 'http://127.0.0.1:8000/send_email_notification?user_id=1&message=hello'
@@ -25,7 +25,7 @@ EVERY_MINUTE = os.environ.get("EVERY_MINUTE", "* * * * *")
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Every process schedules and works; none of them is special."""
+    """Every process starts the same scheduler. There is no leader."""
     await scheduler.start()
     await scheduler.add_cron_task(
         task_name="cleanup_temp_files", func=cleanup_temp_files, cron=EVERY_MINUTE
@@ -45,7 +45,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.get("/")
 async def get_root() -> dict[str, str]:
-    """Say hello."""
+    """Return a greeting."""
     return {"message": "Hello, World!"}
 
 
@@ -53,7 +53,7 @@ async def get_root() -> dict[str, str]:
 async def put_send_email_notification(
     user_id: int, message: str, seconds: float = 10
 ) -> dict[str, str]:
-    """Schedule a mail, which any of the processes sends."""
+    """Schedule a mail. Any one of the processes sends it."""
     await scheduler.add_once_task(
         task_name=f"send_email_notification_{user_id}",
         func=send_email_notification,
@@ -65,6 +65,6 @@ async def put_send_email_notification(
 
 @app.get("/logs")
 async def get_logs(task_name: str) -> list[dict[str, str]]:
-    """Say how the last runs of a task ended."""
+    """Return how the last runs of a task ended."""
     logs = await scheduler.list_task_logs(task_name)
     return [{"at": log.created_at.isoformat(), "status": log.status.value} for log in logs]

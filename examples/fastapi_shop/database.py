@@ -1,4 +1,4 @@
-"""The shop's own tables, in the database that duly's tables are in, too."""
+"""The shop's own tables, in the same database as duly's tables."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -49,7 +49,7 @@ class Tally(Base):
 
 
 async def create_tables() -> None:
-    """A real shop has migrations. Of several processes that start, one creates; the others look."""
+    """A real shop has migrations. If several processes start, one creates the tables."""
     async with app.lock("create-tables"), engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
 

@@ -1,4 +1,4 @@
-"""Four processes that take orders and work them off.
+"""Four processes that take orders and run their tasks.
 
 uvicorn examples.fastapi_shop.main:api --workers 4
 curl -X POST -H 'Content-Type: application/json' -d '{"item": "tea", "cents": 450}' \
@@ -19,7 +19,7 @@ from examples.fastapi_shop.tasks import charge
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Open before the first task runs, and closed after the last has ended."""
+    """The connections are open before the first task runs, and closed after the last has ended."""
     await create_tables()
     yield
     await engine.dispose()
@@ -35,7 +35,7 @@ class NewOrder(BaseModel):
 
 @api.post("/orders", status_code=201)
 async def place_order(new: NewOrder, session: Session, tasks: DulyTasks) -> dict[str, int | str]:
-    """The order and its charge are committed together: neither is ever there without the other."""
+    """The order and the task that charges for it are committed together, or not at all."""
     async with session.begin():
         order = Order(item=new.item, cents=new.cents)
         session.add(order)

@@ -1,4 +1,4 @@
-"""What the shop does after it has answered."""
+"""The tasks that the shop runs after it has answered a request."""
 
 import os
 
@@ -12,7 +12,7 @@ from examples.fastapi_shop.database import Charge, Order, Tally, app
 
 @app.task(transaction=True, retries=3)
 def charge(order_id: int) -> None:
-    """Exactly once: the rows, what is enqueued, and the end of this run are one transaction."""
+    """Exactly once: the rows, the enqueued runs and the end of this run are one transaction."""
     with run_session() as session:
         order = session.get_one(Order, order_id)
         order.is_paid = True
@@ -23,13 +23,13 @@ def charge(order_id: int) -> None:
 
 @app.task(retries=5)
 async def send_receipt(order_id: int) -> None:
-    """At least once: if this process dies in here, another one sends it again, same key."""
+    """At least once: if this process dies here, another one sends the mail with the same key."""
     await outside.send_mail(order_id, current().effect_key())
 
 
 @app.task(on_crash="hold")
 async def book_courier(order_id: int) -> None:
-    """At most once: if this process dies in here, the run ends as interrupted, for a person."""
+    """At most once: if this process dies here, the run ends as interrupted and a person decides."""
     await outside.call_courier(order_id)
 
 
@@ -42,7 +42,7 @@ async def book_courier(order_id: int) -> None:
     overlap="allow",
 )
 def tally() -> None:
-    """Once per minute, however many processes there are, and for minutes when there were none."""
+    """Once per minute, with any number of processes. Missed minutes are made up later."""
     with run_session() as session:
         found = session.execute(select(func.count(), func.coalesce(func.sum(Charge.cents), 0)))
         orders, cents = found.one()

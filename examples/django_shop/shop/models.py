@@ -1,10 +1,10 @@
-"""What the shop keeps."""
+"""The tables of the shop."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """An order, and what became of it."""
+    """An order and its state."""
 
     email = models.EmailField()
     confirmations = models.IntegerField(default=0)
@@ -14,7 +14,7 @@ class Order(models.Model):
 
 
 class Billing(models.Model):
-    """A night on which all were billed."""
+    """A night in which all customers were billed."""
 
     run_id = models.CharField(max_length=36)
     pid = models.IntegerField()

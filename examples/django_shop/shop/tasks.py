@@ -1,4 +1,4 @@
-"""What is done later."""
+"""The background tasks of the shop."""
 
 import os
 import time
@@ -18,7 +18,7 @@ except ImportError:  # Django before 6.0
 
 @task()
 def confirm(order_id: int, seconds: float = 0) -> str:
-    """Confirm an order; some take their time."""
+    """Confirm an order. For some orders this takes a while."""
     time.sleep(seconds)
     order = Order.objects.get(pk=order_id)
     Order.objects.filter(pk=order_id).update(confirmations=F("confirmations") + 1)
@@ -28,7 +28,7 @@ def confirm(order_id: int, seconds: float = 0) -> str:
 @task()
 @duly_options(transaction=True)
 def confirm_once(order_id: int, seconds: float = 0) -> None:
-    """Confirm an order; its row and the word that it is done are one commit."""
+    """Confirm an order. Its row and the end of the run are one commit."""
     Order.objects.filter(pk=order_id).update(confirmations=F("confirmations") + 1)
     time.sleep(seconds)
 
@@ -36,7 +36,7 @@ def confirm_once(order_id: int, seconds: float = 0) -> None:
 @task()
 @duly_options(on_crash="hold")
 def confirm_at_most_once(order_id: int, seconds: float = 0) -> None:
-    """Confirm an order; what was lost in the midst of it is left for a person to look at."""
+    """Confirm an order. If the worker dies meanwhile, a person decides what to do."""
     Order.objects.filter(pk=order_id).update(confirmations=F("confirmations") + 1)
     time.sleep(seconds)
 
@@ -45,5 +45,5 @@ def confirm_at_most_once(order_id: int, seconds: float = 0) -> None:
 @task(backend=settings.BILLING_BACKEND)
 @exactly_once
 def nightly_billing() -> None:
-    """Bill everybody; on no night twice, and no night is left out."""
+    """Bill all customers, exactly once per night."""
     Billing.objects.create(run_id=duly.current().run_id, pid=os.getpid())

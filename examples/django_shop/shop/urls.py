@@ -1,4 +1,4 @@
-"""Where it serves it, beside Django's admin and duly's dashboard."""
+"""The addresses of the shop, of Django's admin and of duly's dashboard."""
 
 from django.contrib import admin
 from django.urls import path

@@ -1,4 +1,4 @@
-"""What the shop serves."""
+"""The pages of the shop."""
 
 from django.db import transaction
 from django.http import HttpRequest, JsonResponse
@@ -13,7 +13,7 @@ from shop.tasks import confirm
 @require_POST
 @transaction.atomic
 def place(request: HttpRequest) -> JsonResponse:
-    """Take an order: it and its task are committed together, or neither is."""
+    """Take an order. The order and its task are committed together, or not at all."""
     order = Order.objects.create(email=request.POST["email"])
     result = confirm.enqueue(order.pk)
     return JsonResponse({"order": order.pk, "task": result.id})

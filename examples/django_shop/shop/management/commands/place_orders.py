@@ -1,4 +1,4 @@
-"""`manage.py place_orders 200`: places so many orders at once."""
+"""`manage.py place_orders 200`: places 200 orders at once."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Command(BaseCommand):
     help = "Place orders, whose confirmations are tasks."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take how many, and how long each takes to confirm."""
+        """Add the number of orders, and how long it takes to confirm each."""
         parser.add_argument("count", type=int)
         parser.add_argument("--seconds", type=float, default=0)
         parser.add_argument("--held", type=int, default=0, help="So many more, at most once each.")
@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     @transaction.atomic
     def handle(self, *_args: object, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Place them."""
+        """Place the orders."""
         tasks = {"count": confirm, "once": confirm_once, "held": confirm_at_most_once}
         for option, task in tasks.items():
             for number in range(options[option]):
