@@ -33,8 +33,8 @@ ALL = "".join(PAYLOADS)
 
 
 def as_name(text):
-    """Return a hostile text as a valid name. Names have no blanks; HTML works without them."""
-    return "/".join(text.replace(",", "").split())
+    """Return a hostile text as a valid name. Names have no blanks and no dash in front."""
+    return "/".join(text.replace(",", "").split()).lstrip("-")
 
 
 def fill_with_hostile_text(app):
