@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly import BadOption, Duly, Retry
+from duly import BadOption, Duly, Retry, RetryAfter
 from duly.core.record import Claim
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
@@ -54,6 +54,18 @@ def test_a_subscriber_is_told_about_each_attempt(app, ended):
     assert first.tags == second.tags == {"shop": "one"}
     assert second.duration >= timedelta()
     assert second.waited is not None
+
+
+def test_a_subscriber_gets_the_traceback_of_an_attempt_that_planned_its_retry(app, ended):
+    @app.task(name="poll", retries=1)
+    def poll() -> None:
+        if len(ended) == 0:
+            raise RetryAfter(0, "the bank is busy")
+
+    run = poll.enqueue()
+    app.worker().drain(timeout=30)
+
+    assert ended[0].traceback == run.attempts()[0].traceback
 
 
 def test_an_error_in_a_subscriber_affects_neither_the_run_nor_others(app, monkeypatch):
