@@ -127,6 +127,23 @@ def test_a_function_in_a_thread_returns_its_result_or_raises_its_error():
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError()])
+def test_a_coroutine_gets_every_exception_of_its_function_in_a_thread(error):
+    def act() -> None:
+        raise error
+
+    async def check() -> BaseException:
+        try:
+            await run_in_thread(act)
+        except BaseException as raised:  # noqa: BLE001 - whichever it is
+            return raised
+
+    raised = asyncio.run(check())
+
+    # Python turns a StopIteration that leaves a coroutine into a RuntimeError.
+    assert error in (raised, raised.__cause__)
+
+
 def test_a_function_in_a_thread_is_undone_after_its_coroutine_was_cancelled():
     has_begun, may_end, undone = threading.Event(), threading.Event(), threading.Event()
     results = []
