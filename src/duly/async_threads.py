@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from duly.errors import DulyError
 from duly.store.task_connection import BODY
@@ -20,9 +20,10 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
     the loop.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
     mutex = threading.Lock()
     done: list[T] = []
+    failed: list[BaseException] = []
     abandoned = False
     body = BODY.get()
 
@@ -30,15 +31,16 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
         BODY.set(body)
         try:
             result = act()
-        except Exception as error:  # noqa: BLE001 - passed to the coroutine
-            tell(answer.set_exception, error)
+        except BaseException as error:  # noqa: BLE001 - raised by the coroutine, which waits for it
+            failed.append(error)
+            tell_end()
             return
         with mutex:
             is_awaited = not abandoned
             if is_awaited:
                 done.append(result)
         if is_awaited:
-            tell(answer.set_result, result)
+            tell_end()
         else:
             take_back(result)
 
@@ -48,13 +50,16 @@ async def run_in_thread(act: Callable[[], T], undo: Callable[[T], object] | None
             if undo is not None:
                 undo(result)
 
-    def tell(settle: Callable[[Any], None], news: object) -> None:
+    def tell_end() -> None:
         with suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(settle, news)
+            loop.call_soon_threadsafe(ended.set_result, None)
 
     threading.Thread(target=work, name="duly-async-thread", daemon=True).start()
     try:
-        return await asyncio.shield(answer)
+        await asyncio.shield(ended)
+        if failed:
+            raise failed.pop()  # noqa: TRY301 - nothing is done, so nothing is undone
+        return done[0]
     except BaseException:
         with mutex:
             abandoned = True

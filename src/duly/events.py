@@ -21,7 +21,7 @@ class AttemptEnded(NamedTuple):
     elapsed: int
     error: str | None
     traceback: str | None = None
-    """The traceback of the body's exception, with secrets masked. None if it planned its retry."""
+    """The traceback of the body's exception, with secrets masked."""
     waited: int | None = None
     """Microseconds from when the run was due until the attempt began. None if it did not begin."""
 

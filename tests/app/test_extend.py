@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly import BadOption, Duly, Retry
+from duly import BadOption, Duly, Retry, RetryAfter
 from duly.core.record import Claim
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
@@ -54,6 +54,18 @@ def test_a_subscriber_is_told_about_each_attempt(app, ended):
     assert first.tags == second.tags == {"shop": "one"}
     assert second.duration >= timedelta()
     assert second.waited is not None
+
+
+def test_a_subscriber_gets_the_traceback_of_an_attempt_that_planned_its_retry(app, ended):
+    @app.task(name="poll", retries=1)
+    def poll() -> None:
+        if len(ended) == 0:
+            raise RetryAfter(0, "the bank is busy")
+
+    run = poll.enqueue()
+    app.worker().drain(timeout=30)
+
+    assert ended[0].traceback == run.attempts()[0].traceback
 
 
 def test_an_error_in_a_subscriber_affects_neither_the_run_nor_others(app, monkeypatch):
@@ -113,6 +125,23 @@ def test_a_function_in_a_thread_returns_its_result_or_raises_its_error():
             await run_in_thread(lambda: 1 / 0)
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError()])
+def test_a_coroutine_gets_every_exception_of_its_function_in_a_thread(error):
+    def act() -> None:
+        raise error
+
+    async def check() -> BaseException:
+        try:
+            await run_in_thread(act)
+        except BaseException as raised:  # noqa: BLE001 - whichever it is
+            return raised
+
+    raised = asyncio.run(check())
+
+    # Python turns a StopIteration that leaves a coroutine into a RuntimeError.
+    assert error in (raised, raised.__cause__)
 
 
 def test_a_function_in_a_thread_is_undone_after_its_coroutine_was_cancelled():

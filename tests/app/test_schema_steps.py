@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from duly import Duly
+from duly import BadOption, Duly
+from duly.errors import SchemaMismatch
 from duly.extend import run_schema_step, schema_versions
 from duly.store.store_factory import sqlite_path
 
@@ -78,6 +79,29 @@ def test_a_step_that_has_run_does_nothing(tool):
         tool.run(version)
 
     assert tool.recorded() == [first, second]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("in_one_transaction", [False, True])
+def test_a_step_refuses_tables_that_lack_an_earlier_step(tool, before, in_one_transaction):
+    versions = schema_versions(tool.dialect)
+    for version in versions[:before]:
+        tool.run(version)
+
+    # The last one needs no table of the others, so nothing else would stop it.
+    with pytest.raises(SchemaMismatch, match=f"run step {before + 1} first"):
+        tool.run(versions[-1], in_one_transaction=in_one_transaction)
+
+    for version in versions[before:]:
+        tool.run(version)
+    assert tool.recorded() == list(versions)
+
+
+def test_a_step_that_this_version_of_duly_does_not_have_is_refused(tool):
+    beyond = schema_versions(tool.dialect)[-1] + 1
+
+    with pytest.raises(BadOption, match=f"no step {beyond}"):
+        tool.run(beyond)
 
 
 def test_a_step_that_fails_changes_nothing(tool):

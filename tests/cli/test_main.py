@@ -115,6 +115,18 @@ def raises() -> dict[str, AddedCommand]:
     raise ImportError("no module named \x1b[31mred")
 
 
+def exits() -> dict[str, AddedCommand]:
+    sys.exit("set BANK_URL first")
+
+
+def says_nothing() -> dict[str, tuple[str | None, str]]:
+    return {"quiet": (None, "orders")}
+
+
+def breaks_the_line() -> dict[str, AddedCommand]:
+    return {"red\x1b[31m\nline": AddedCommand("Say hello.", "orders")}
+
+
 def test_another_distribution_can_add_a_command_but_not_replace_one(cli, app, others):
     others.append(own_entry_point("two_more"))
     sys.modules["orders"].command = click.Command("greet", callback=lambda: click.echo("hello"))
@@ -132,6 +144,9 @@ def test_another_distribution_can_add_a_command_but_not_replace_one(cli, app, ot
         ("raises", r"ImportError: no module named \x1b[31mred"),
         ("returns_nonsense", "AttributeError"),
         ("not_there", "AttributeError"),
+        ("exits", "SystemExit: set BANK_URL first"),
+        ("says_nothing", "TypeError: 'quiet' has"),
+        ("breaks_the_line", r"TypeError: 'red\x1b[31m\nline' has"),
     ],
 )
 def test_a_broken_distribution_breaks_no_other_command(cli, others, broken, reason):

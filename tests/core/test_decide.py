@@ -73,6 +73,7 @@ class Goes(NamedTuple):
     lane: str = SAME
     recorded: bool = True
     awaits: str | None = None
+    planned: bool = False
 
 
 SUCCEEDED = Ends(State.SUCCEEDED, None, "42")
@@ -85,7 +86,7 @@ REFUSED = Ends(State.INTERRUPTED, "not_persisted")
 HELD_STOPPED = Ends(State.INTERRUPTED, "stopped")
 HELD_OUTAGE = Ends(State.INTERRUPTED, "outage")
 RETRIED = Goes(after=10.0, attempts=1, retries=1)
-RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1)
+RETRIED_IN_7 = Goes(after=7.0, attempts=1, retries=1, planned=True)
 SNOOZED = Goes(after=30.0)
 SUSPENDED = Goes(after=60.0, awaits="paid")
 STOPPED = Goes()
@@ -194,6 +195,7 @@ def verdict_of(expected, lane):
         lane_after(lane, expected.lane),
         expected.recorded,
         expected.awaits,
+        expected.planned,
     )
 
 

@@ -50,7 +50,7 @@ class TestOnce:
                 assert not claim.first
                 assert claim.result == {"id": "ch_1"}
 
-    def test_a_guard_reads_the_settings_for_its_name_when_it_opens(self, guard, monkeypatch):
+    def test_a_guard_reads_the_settings_for_its_name_at_its_first_block(self, guard, monkeypatch):
         monkeypatch.setenv("DULY_ACTOR", "ann")
         with guard.once("first"):
             pass
@@ -60,6 +60,14 @@ class TestOnce:
             holder = guard.look("second").holder
 
         assert holder == "ann"
+
+    def test_wrong_settings_hinder_no_caller_that_takes_no_key(self, guard, monkeypatch):
+        monkeypatch.setenv("DULY_BEAT", "soon")
+
+        assert guard.look("invoice:42") is None
+        assert not guard.reset("invoice:42")
+        with pytest.raises(BadOption, match="DULY_BEAT"), guard.once("invoice:42"):
+            pass
 
     def test_a_block_that_ends_without_an_explicit_outcome_is_done(self, guard):
         with guard.once("invoice:42"):

@@ -172,18 +172,24 @@ def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, a
     assert "Traceback" not in LineFormatter().format(record)
 
 
+class BankIsBusy(RetryAfter):
+    """A reason of the application's own to try again."""
+
+
 @pytest.mark.stores("sqlite-wal")
-def test_the_log_has_a_traceback_of_retry_after_only_when_no_retry_is_left(caplog, app):
+@pytest.mark.parametrize("planned", [RetryAfter, BankIsBusy])
+def test_the_log_has_a_traceback_of_retry_after_only_when_no_retry_is_left(caplog, app, planned):
     @app.task(name="poll", retries=1)
     def poll() -> None:
-        raise RetryAfter(0, "the bank is busy")
+        raise planned(0, "the bank is busy")
 
     with caplog.at_level(logging.INFO, logger="duly"):
         run = poll.enqueue()
         app.worker().drain(timeout=20)
 
     first, last = (LineFormatter().format(record) for record in records_of(caplog, run))
-    assert first.endswith("again in 0.0 s: duly.errors.RetryAfter: the bank is busy")
+    assert first.endswith(f"{planned.__name__}: the bank is busy")
+    assert "Traceback" not in first
     assert "Traceback" in last
     assert all("Traceback" in attempt.traceback for attempt in run.attempts())
 

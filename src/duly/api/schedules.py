@@ -11,7 +11,7 @@ from duly.api.schedule_views import FiringView, ScheduleView, firing_view, modul
 from duly.app_protocol import AppProtocol
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
-from duly.core.key import check_name
+from duly.core.key import check_name, check_queue
 from duly.core.record import ScheduleRecord
 from duly.core.retry import Retry
 from duly.core.schedule import (
@@ -368,7 +368,7 @@ def _put(
         source,
         place,
         definition.name,
-        definition.queue,
+        check_queue(definition.queue),
         definition.lane_of(*definition.codec.decode(arguments)),
         definition.priority,
         arguments,

@@ -5,7 +5,7 @@ for help and for a name that is not a command of duly, so that no other command 
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ENTRY_POINTS = "duly.commands"
 
@@ -36,10 +36,21 @@ def added_commands() -> AddedCommands:
     problems = []
     for entry in entry_points(group=ENTRY_POINTS):
         try:
-            added = {str(name): AddedCommand(*each) for name, each in entry.load()().items()}
-        except Exception as error:  # noqa: BLE001 - a broken distribution must not break `duly`
+            added = _checked(entry.load()())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it must not break `duly`
             reason = f"{type(error).__name__}: {error}"
             problems.append(f"The commands of {entry.value} cannot be used ({reason}).")
         else:
             found |= added
     return AddedCommands(found, tuple(problems))
+
+
+def _checked(added: dict[Any, Any]) -> dict[str, AddedCommand]:
+    """Return the commands, or raise TypeError for one that the help cannot show in its line."""
+    found = {name: AddedCommand(*each) for name, each in added.items()}
+    for name, command in found.items():
+        if not all(isinstance(each, str) and each.isprintable() for each in (name, *command)):
+            raise TypeError(
+                f"{name!r} has {tuple(command)!r}, not a summary of one line and a module"
+            )
+    return found

@@ -47,6 +47,8 @@ class Requeue(NamedTuple):
     """True if the run's history gets an attempt. A claim that was handed back gets none."""
     awaits: str | None = None
     """The step whose end the run waits for. If it has ended already, the run is due at once."""
+    planned: bool = False
+    """True if the task failed the attempt to choose when it is retried."""
 
 
 Verdict = Finish | Requeue
@@ -135,10 +137,12 @@ def _retry(
 ) -> Verdict:
     if run.retries_used >= policy.retry.limit:
         return Finish(State.FAILED, cause)
+    is_planned = after is not None
     if after is None:
         after = policy.retry.delay(run.retries_used, jitter)
     lane = requeued_lane(with_slot(run.lane, policy.lane))
-    return Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
+    again = Requeue(after, run.attempt + 1, run.retries_used + 1, run.crashes, lane)
+    return again._replace(planned=is_planned)
 
 
 def _after_crash(run: AttemptState, *, charged: bool) -> Verdict:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Literal
 
+from duly.errors import BadOption, SchemaMismatch
 from duly.store.migrator import migrations, record_of
 from duly.store.schema import Schema, SchemaMigration
 
@@ -28,13 +29,18 @@ def run_schema_step(
 ) -> None:
     """Bring duly's tables from the version before to this version, or do nothing if they have it.
 
+    Tables of an earlier version than that raise SchemaMismatch, and nothing changes.
+
     `cursor` is one of sqlite3, psycopg or Django, on a connection that commits by itself.
     `transaction` returns a block that is a transaction on this connection. On PostgreSQL, a step
     may build an index before its transaction, so that the table can be written meanwhile. With
     `in_one_transaction` the whole step is in the transaction: for callers that are inside one, and
     for connections through a pooler, where a session cannot hold the migration lock.
     """
-    plan = partial(_missing, _PACKAGES[dialect], version)
+    step = next((each for each in migrations(_PACKAGES[dialect]) if each.version == version), None)
+    if step is None:
+        raise BadOption(f"this version of duly has no step {version} for {dialect}")
+    plan = partial(_missing, step)
     if dialect == "sqlite":
         with transaction():
             _run_on_sqlite(cursor, plan)
@@ -55,7 +61,12 @@ def _run_on_sqlite(cursor: Any, plan: Callable[[Schema], list[SchemaMigration]])
         cursor.execute(migration_statements.RAN, record_of(step))
 
 
-def _missing(package: str, version: int, schema: Schema) -> list[SchemaMigration]:
-    return [
-        step for step in migrations(package) if step.version == version and schema.version < version
-    ]
+def _missing(step: SchemaMigration, schema: Schema) -> list[SchemaMigration]:
+    if schema.version >= step.version:
+        return []
+    if schema.version < step.version - 1:
+        raise SchemaMismatch(
+            f"step {step.version} cannot run on tables of version {schema.version}; "
+            f"run step {schema.version + 1} first"
+        )
+    return [step]

@@ -1,6 +1,7 @@
 """Guard: runs one body per key, on whichever engine carries it."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from duly.actor import resolve_actor
@@ -180,9 +181,7 @@ class Guard:
         return self._open.get().ledger
 
     def _open_ledger(self) -> "_OpenLedger":
-        holder = resolve_actor(None)  # It may raise, so it comes before the ledger is open.
-        ledger = open_ledger(self._url, on_eviction=self.on_eviction)
-        return _OpenLedger(ledger, self.lease, holder)
+        return _OpenLedger(open_ledger(self._url, on_eviction=self.on_eviction), self.lease)
 
     def _try(
         self,
@@ -227,11 +226,15 @@ class Guard:
 class _OpenLedger:
     """The open resources of a guard in one process."""
 
-    def __init__(self, ledger: Ledger, lease: float, holder: str) -> None:
+    def __init__(self, ledger: Ledger, lease: float) -> None:
         self.ledger = ledger
-        self.holder = holder
         self.margin = lease / 6
         self.renewer = KeyRenewer(ledger, lease=lease, margin=self.margin)
+
+    @cached_property
+    def holder(self) -> str:
+        """The name that this process holds its keys by."""
+        return resolve_actor(None)
 
     def close(self) -> None:
         self.renewer.close()

@@ -10,7 +10,7 @@ from duly.clock import MICROSECONDS
 from duly.core.escape import clean
 from duly.core.instants import iso, shown_instant
 from duly.core.states import State
-from duly.core.verdict import Finish
+from duly.core.verdict import Finish, Requeue
 from duly.events import (
     STOPPED,
     STOPPED_BY_SECOND_SIGNAL,
@@ -276,7 +276,8 @@ def _log_attempt(event: AttemptEnded, failures: int) -> None:
     record = logger.makeRecord(
         logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
     )
-    if level >= logging.WARNING:
+    is_planned = type(event.verdict) is Requeue and event.verdict.planned
+    if level >= logging.WARNING and not is_planned:
         # The exception is only known as text here; formatters show this as its traceback.
         record.exc_text = event.traceback
     logger.handle(record)

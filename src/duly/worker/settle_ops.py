@@ -13,7 +13,6 @@ from duly.core.record import fast_constructor
 from duly.core.retry import Retry
 from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
 from duly.core.verdict import AttemptState, Finish, decide, describe
-from duly.errors import RetryAfter
 from duly.events import AttemptEnded
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
 from duly.store.ops import Settle
@@ -23,7 +22,6 @@ from duly.worker.ended_body import EndedBody
 from duly.worker.inflight import InFlightClaim
 
 _OUTAGE_PAUSES = Retry(0, base=0.5, max_delay=10.0)
-_RETRY_AFTER = f"{RetryAfter.__module__}.{RetryAfter.__qualname__}"
 
 
 def limit_free_outages(store: Store, item: EndedBody) -> EndedBody:
@@ -76,10 +74,7 @@ def ended_event(held: InFlightClaim, op: Settle) -> AttemptEnded:
         waited = max(0, claim.claimed_at - claim.due_at + int(in_hand * MICROSECONDS))
     error, traceback = None, None
     if op.error is not None:
-        error = str(op.error)
-        # A task that asks for its retry plans it, so its log line needs no traceback.
-        is_planned = op.error.kind == _RETRY_AFTER and not isinstance(op.verdict, Finish)
-        traceback = None if is_planned else op.error.traceback or None
+        error, traceback = str(op.error), op.error.traceback or None
     return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error, traceback, waited)
 
 

@@ -214,6 +214,7 @@ def test_a_schedule_of_the_admin_is_changed_and_removed(operator, backend):
         {"task": "os.system"},
         {"name": ""},
         {"name": "from-code"},
+        {"queue_name": "--drain"},
     ],
     ids=lambda wrong: "-".join(wrong) + "=" + "".join(wrong.values()),
 )

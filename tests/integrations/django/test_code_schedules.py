@@ -43,6 +43,12 @@ def test_a_schedule_fires_its_task_with_its_arguments(backend):
     assert [firing.run_id for firing in backend.app.schedules.firings("every-second")]
 
 
+@pytest.mark.stores("sqlite-wal")
+def test_a_schedule_cannot_name_a_queue_that_no_command_can_name(backend):
+    with pytest.raises(BadOption, match="--drain"):
+        scheduled_task(cron="0 2 * * *", args=[41], queue_name="--drain")(tasks.add)
+
+
 @pytest.mark.parametrize(
     ("rules", "outcome"),
     [({}, "run"), ({"misfire": "all"}, "run"), ({"overlap": "skip"}, "skipped")],

@@ -47,6 +47,12 @@ FINISHED = Kind(
     """, 'succeeded', 'returned', 1, 1, 1, 0, 0, '{"name": "value"}',"""
     f" {LONG_AGO}, CASE WHEN n <= {FEW} THEN {LONG_AGO} ELSE now() END",
 )
+FAILED = Kind(
+    "d",
+    ", state, outcome, generation, claim_number, attempt, retries_used, crashes, started_at,"
+    " finished_at",
+    ", 'failed', 'raised', 1, 1, 1, 0, 0, now(), now()",
+)
 CARRIED = Kind("9")
 HANDED = Kind("a")
 LIMITED = Kind("b")
@@ -82,6 +88,7 @@ def fill(
     _add_runs(connection, "duly_runs", QUEUED, many)
     _add_runs(connection, "duly_waiting", DELAYED, many)
     _add_runs(connection, "duly_history", FINISHED, many)
+    _add_runs(connection, "duly_history", FAILED, many)
     for statement in _MANY:
         connection.execute(statement.replace(":many", many))
     if beyond:

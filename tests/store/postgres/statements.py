@@ -13,6 +13,7 @@ from tests.store.conformance.verbs import LANE, OTHER_TASK, TASK, WORKER
 from tests.store.postgres.plans import (
     BATCH,
     DELAYED,
+    FAILED,
     FINISHED,
     HANDED,
     LIMITED_LANE,
@@ -325,7 +326,32 @@ CASES = [
         1,
         UPKEEP,
     ),
-    Case("operate.discard", ENDED | {"change": "discarded"}, 1, UPKEEP),
+    Case("operate.discard", {"run_id": id_of(FAILED, 1), "change": "discarded"}, 1, UPKEEP),
+    Case(
+        "operate.revive",
+        {
+            "run_id": id_of(FAILED, 1),
+            "states": "{failed,interrupted}",
+            "generation": None,
+            "lane": None,
+            "delay": 0,
+            "arguments": None,
+            "change": "redriven",
+        },
+        1,
+        UPKEEP,
+    ),
+    Case(
+        "operate.hold_key_again",
+        {
+            "run_id": id_of(FAILED, 1),
+            "states": "{failed,interrupted}",
+            "generation": None,
+            "other_names": "{shop:old,shop:older}",
+        },
+        3,
+        UPKEEP,
+    ),
     *(
         Case(f"prune.{name}", OLD | {"after": 0}, rows, UPKEEP)
         for name, rows in [

@@ -117,7 +117,7 @@ def _requeues(
 ) -> dict[str, str | None]:
     """Return the columns of those that queue again; the roused ones at once."""
     verdicts = [op.verdict for op in ops if isinstance(op.verdict, Requeue)]
-    afters, attempts, retries_used, crashes, lanes, recorded, _ = zip(*verdicts, strict=True)
+    afters, attempts, retries_used, crashes, lanes, recorded, *_ = zip(*verdicts, strict=True)
     if roused:
         afters = tuple(
             0.0 if op.run_id in roused else after for op, after in zip(ops, afters, strict=True)

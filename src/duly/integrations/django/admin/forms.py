@@ -8,7 +8,7 @@ from django import forms
 from duly import Duly
 from duly import Task as EngineTask
 from duly.core.cron import Cron
-from duly.core.key import check_name
+from duly.core.key import check_name, check_queue
 from duly.core.schedule import Rules, read_rules, read_trigger
 from duly.errors import BadOption, BadSchedule, DulyError
 from duly.integrations.django.models import Schedule
@@ -89,7 +89,9 @@ class ScheduleForm(forms.ModelForm):
         asked = {"queue_name": said["queue_name"] or None, "priority": said["priority"]}
         try:
             task.using(**{name: value for name, value in asked.items() if value is not None})
-        except InvalidTask as error:
+            if said["queue_name"]:
+                check_queue(said["queue_name"])
+        except (InvalidTask, BadOption) as error:
             self.add_error("queue_name", str(error))
 
     def clean_name(self) -> str:

@@ -1,6 +1,7 @@
 -- operate: what people do to runs and queues; each act is recorded in the same transaction.
 -- Statements that go by a run's id ask for its state in words that no partial index answers, or the
--- planner would read all of that index whenever it was empty when last counted.
+-- planner would read all of that index whenever it was empty when last counted: IS NOT FALSE, since no
+-- state is NULL.
 
 -- :part change
 -- SQLite's settle.tally_change: that an operator takes the run `old` out of its final state is counted as
@@ -83,7 +84,7 @@ WITH old AS MATERIALIZED (
     SELECT id, task, key
       FROM duly_history
      WHERE id = %(run_id)s AND key IS NOT NULL
-       AND state = ANY (%(states)s::text[])
+       AND (state = ANY (%(states)s::text[])) IS NOT FALSE
        AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
        FOR UPDATE
 )
@@ -124,7 +125,7 @@ SELECT id, state
 WITH old AS (
     DELETE FROM duly_history
      WHERE id = %(run_id)s
-       AND state = ANY (%(states)s::text[])
+       AND (state = ANY (%(states)s::text[])) IS NOT FALSE
        AND (%(generation)s::integer IS NULL OR generation = %(generation)s::integer)
     RETURNING id, task, queue, lane, state, outcome, priority, generation, claim_number, attempt,
               created_at, due_at, worker_id, started_at, finished_at, key, tags, arguments, error,
@@ -158,7 +159,7 @@ SELECT state FROM old
 WITH old AS MATERIALIZED (
     SELECT id, task, queue, state, generation, due_at, started_at, finished_at
       FROM duly_history
-     WHERE id = %(run_id)s AND state NOT IN ('succeeded', 'cancelled')
+     WHERE id = %(run_id)s AND (state NOT IN ('succeeded', 'cancelled')) IS NOT FALSE
        FOR UPDATE
 ), changed AS (
     :part(change)
