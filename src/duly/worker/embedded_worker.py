@@ -62,7 +62,12 @@ class EmbeddedWorker:
         self._before_start()
         self._stopping = False
         self._keepalive = self._new_keepalive()
-        self._begin()
+        self._bus.start_log(self)
+        try:
+            self._begin()
+        except (StoreError, OSError):
+            self._bus.stop_log(self)
+            raise
         self._keepalive.start()
         return self
 
@@ -76,6 +81,7 @@ class EmbeddedWorker:
             while (worker := self._worker) is not None and worker is not ended:
                 self._end(worker, self._settings.grace if grace is None else grace)
                 ended = worker
+        self._bus.stop_log(self)
 
     def _end(self, worker: Worker, grace: float) -> None:
         worker.stop_claiming()

@@ -23,7 +23,6 @@ from duly.settings import WorkerSettings
 from duly.worker.app_loader import explanation_of, load
 from duly.worker.garbage_collection import collect_less
 from duly.worker.process_lifetime import die_with_parent
-from duly.worker.shutdown import emit_on_own_thread
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks
 from duly.worker.watchdog import attach_to_watchdog
@@ -71,10 +70,14 @@ def main() -> None:
     )
     signals = Signals()
     collect_less()
-    with _exit_if_refused():
-        worker.start()
-    _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
-    worker.stop()
+    app.bus.start_log(worker)
+    try:
+        with _exit_if_refused():
+            worker.start()
+        _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
+        worker.stop()
+    finally:
+        app.bus.stop_log(worker)
 
 
 @contextlib.contextmanager
@@ -159,8 +162,7 @@ class _WorkerMonitor:
         if claims:
             running = tuple((claim.task, claim.run_id) for claim in claims)
             grace = self._settings.grace
-            event = WorkerStopping(self._worker.worker_id, running, grace)
-            emit_on_own_thread(self._bus, event)
+            self._bus.emit(WorkerStopping(self._worker.worker_id, running, grace))
 
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""

@@ -44,7 +44,7 @@ from duly.integrations.django.tasks_api import (
     task_finished,
     task_started,
 )
-from duly.observe.logs import log_event
+from duly.observe.log_queue import LogQueue
 from duly.run import Run
 from duly.task import Task as EngineTask
 from duly.task_options import define
@@ -175,7 +175,7 @@ class DulyBackend(BaseTaskBackend):
             _subscribed_apps.add(self.app)
             self.app.bus.subscribe(self._on_event)
             # Django's own receiver of the signal logs failures as errors, with their tracebacks.
-            self.app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
+            self.app.bus.log = LogQueue(failures=logging.INFO)
 
     def _on_event(self, event: Event) -> None:
         if not isinstance(event, AttemptEnded):
