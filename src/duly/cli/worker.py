@@ -31,7 +31,7 @@ from duly.worker.app_loader import parse_reference
 @click.option(
     "--grace", type=float, help="Seconds that running tasks have to end after SIGTERM; 25."
 )
-@click.option("--drain", is_flag=True, help="End when no run is left to do.")
+@click.option("--drain", is_flag=True, help="End when no run is due and none is running.")
 @click.option(
     "--max-tasks",
     type=click.IntRange(1),

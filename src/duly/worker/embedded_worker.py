@@ -26,6 +26,8 @@ from duly.worker.start_marks import StartMarks, start_marks_path
 from duly.worker.worker import Worker
 
 _LOOK_SECONDS = 0.01
+_SOON = 250_000
+"""Microseconds: a firing that waits for the last run is looked at again within that time."""
 _BODY_LOOK_SECONDS = 0.5
 """How often a worker that was disowned looks whether its last body has ended."""
 
@@ -169,7 +171,7 @@ class EmbeddedWorker:
 
     def _is_drained(self) -> bool:
         worker = self._worker
-        return worker is not None and worker.has_drained()
+        return worker is not None and worker.has_drained(soon=_SOON)
 
     def __enter__(self) -> Self:
         return self.start()
