@@ -24,7 +24,8 @@ from duly.core.payload import encode_value
 from duly.core.retry import Retry
 from duly.errors import BadOption
 from duly.events import EventBus
-from duly.observe.logs import log_event, log_notice
+from duly.observe.log_queue import LogQueue
+from duly.observe.logs import log_notice
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
@@ -84,8 +85,7 @@ class Duly(AppStore):
         super().__init__(self.settings.url)
         self._tracing = tracing
         self.registry = Registry()
-        self.bus = EventBus()
-        self.bus.subscribe(log_event, successes=lambda: False)
+        self.bus = EventBus(LogQueue())
         self.runs = Runs(self)
         self.dead = DeadRuns(self)
         self.bulk = BulkActions(self)

@@ -6,10 +6,10 @@
 import sys
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from duly.core.record import Claim, ScheduleRecord
-from duly.core.verdict import Verdict
+from duly.core.verdict import Finish, Verdict
 
 
 class AttemptEnded(NamedTuple):
@@ -24,6 +24,42 @@ class AttemptEnded(NamedTuple):
     """The traceback of the body's exception, with secrets masked."""
     waited: int | None = None
     """Microseconds from when the run was due until the attempt began. None if it did not begin."""
+
+    def summary(self) -> "AttemptSummary":
+        """Return what the log line shows of this end."""
+        claim, verdict = self.claim, self.verdict
+        if isinstance(verdict, Finish):
+            verdict = verdict._replace(result=None)
+        return AttemptSummary(
+            run_id=claim.run_id,
+            task=claim.task,
+            queue=claim.queue,
+            attempt=claim.attempt,
+            outcome=self.outcome,
+            verdict=verdict,
+            elapsed=self.elapsed,
+            waited=self.waited,
+            error=self.error,
+            traceback=self.traceback,
+        )
+
+
+class AttemptSummary(NamedTuple):
+    """The end of an attempt as its log line shows it.
+
+    Many may wait for the log, so it has neither the arguments of the run nor its result.
+    """
+
+    run_id: str
+    task: str
+    queue: str
+    attempt: int
+    outcome: str
+    verdict: Verdict
+    elapsed: int
+    waited: int | None
+    error: str | None = None
+    traceback: str | None = None
 
 
 class ResultDropped(NamedTuple):
@@ -151,6 +187,12 @@ class RunsUndelivered(NamedTuple):
     run_ids: tuple[str, ...]
 
 
+class LinesDropped(NamedTuple):
+    """The log was too slow for this number of lines."""
+
+    lines: int
+
+
 WorkerEvent = (
     WorkerStarted
     | SupervisorReady
@@ -161,9 +203,8 @@ WorkerEvent = (
     | WorkerStalled
 )
 
-Event = (
-    AttemptEnded
-    | ResultDropped
+_OtherEvent = (
+    ResultDropped
     | WorkerEvent
     | StoreFailed
     | StoreRecovered
@@ -174,42 +215,82 @@ Event = (
     | RunsUndelivered
 )
 
+Event = AttemptEnded | _OtherEvent
+LogEntry = AttemptSummary | LinesDropped | _OtherEvent
+
 Subscriber = Callable[[Event], None]
 
 
-class EventBus:
-    """Passes events to subscribers, in the thread that emits them."""
+class EventLog(Protocol):
+    """Writes events to the log of this process. An emitter never waits for it."""
 
-    def __init__(self) -> None:
+    def wants_successes(self) -> bool:
+        """Return whether successes have lines at the present log level."""
+        ...
+
+    def has_room(self) -> bool:
+        """Return whether successes can be added now."""
+        ...
+
+    def drop(self, lines: int) -> None:
+        """Count lines that are not added because there is no room."""
+        ...
+
+    def add(self, event: Event | AttemptSummary, at: float | None = None) -> None:
+        """Take an event to be written, or count it if there is no room.
+
+        `at` is the wall time of the event in seconds; without it, that is now.
+        """
+        ...
+
+    def start(self, owner: object) -> None:
+        """Write on a thread of its own until each owner has called `stop`."""
+        ...
+
+    def stop(self, owner: object) -> bool:
+        """Write what is left. Return False if the log took too long for that."""
+        ...
+
+
+class EventBus:
+    """Passes events to the log, and to subscribers in the thread that emits them."""
+
+    def __init__(self, log: EventLog | None = None) -> None:
+        self.log = log
         self._subscribers: tuple[Subscriber, ...] = ()
-        self._wants_successes: tuple[Callable[[], bool], ...] = ()
+        self.wants_successes = False
+        """True if a subscriber wants an event for every success. There are many."""
 
     @property
-    def wants_successes(self) -> bool:
-        """True if a subscriber wants an event for every success. There are many."""
-        return any(wants() for wants in self._wants_successes)
+    def success_log(self) -> EventLog | None:
+        """The log, if successes have lines there and no subscriber wants events of them."""
+        log = None if self.wants_successes else self.log
+        return None if log is None or not log.wants_successes() else log
 
-    def subscribe(
-        self, subscriber: Subscriber, *, successes: Callable[[], bool] = lambda: True
-    ) -> None:
-        """Call `subscriber` with every later event.
+    def start_log(self, owner: object) -> None:
+        """Let the log be written by a thread of its own, so that no emitter waits for it."""
+        if self.log is not None:
+            self.log.start(owner)
 
-        While `successes` returns False, events of plain successes may be left out.
+    def stop_log(self, owner: object) -> bool:
+        """Write what is left in the log. Return False if the log took too long for that."""
+        return self.log is None or self.log.stop(owner)
+
+    def subscribe(self, subscriber: Subscriber, *, successes: bool = True) -> None:
+        """Call `subscriber` with every later event, or with all but those of plain successes.
+
+        It may get these too, if another subscriber wants them.
         """
         self._subscribers = (*self._subscribers, subscriber)
-        self._wants_successes = (*self._wants_successes, successes)
-
-    def replace(self, subscriber: Subscriber, other: Subscriber) -> None:
-        """Replace a subscriber by another one."""
-        self._subscribers = tuple(
-            other if each is subscriber else each for each in self._subscribers
-        )
+        self.wants_successes = self.wants_successes or successes
 
     def emit(self, event: Event) -> None:
-        """Call every subscriber.
+        """Log an event and call every subscriber.
 
         An exception is reported and stops neither other subscribers nor us.
         """
+        if self.log is not None:
+            self.log.add(event)
         for subscriber in self._subscribers:
             try:
                 subscriber(event)

@@ -7,6 +7,10 @@ ERROR_CHARACTERS = 4_096
 TRACEBACK_CHARACTERS = 16_384
 LOG_MESSAGE_CHARACTERS = 8_192
 LOG_LINES_PER_ATTEMPT = 10_000
+LOG_LINES_PER_SECOND = 1_000
+"""The number of finished runs that a process logs per second. Lines of more runs wait."""
+LOG_QUEUE_LINES = 5_000
+"""The number of lines of finished runs that wait. Lines of more runs are dropped and counted."""
 PROGRESS_CHARACTERS = 500
 REASON_CHARACTERS = 1_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from duly import faultpoints
 from duly.events import EventBus
-from duly.observe.logs import log_event
+from duly.observe.log_queue import LogQueue
 from duly.settings import WorkerSettings
 from duly.worker import supervisor
 
@@ -30,8 +30,7 @@ def main() -> int:
     logging.basicConfig(level="INFO")
     processes, drain = options.pop("processes"), options.pop("drain")
     options["queues"] = tuple(map(tuple, options.get("queues", ())))
-    bus = EventBus()
-    bus.subscribe(log_event)
+    bus = EventBus(LogQueue())
     settings = WorkerSettings(**options)
     return supervisor.run(app, url, settings, processes=processes, drain=drain, bus=bus)
 

@@ -2,23 +2,69 @@
 
 import json
 import logging
+import os
+import re
+import threading
 import time
-from functools import partial
+from contextlib import suppress
+from datetime import datetime
 
 import pytest
 
 import duly
 from duly import Retry, RetryAfter
 from duly.core.record import ScheduleRecord
-from duly.events import SupervisorReady, WorkerEnded
+from duly.core.states import State
+from duly.core.verdict import Finish
+from duly.events import AttemptSummary, SupervisorReady, WorkerEnded
 from duly.limits import PAGE
+from duly.observe import log_queue
 from duly.observe.json_logs import JsonFormatter
+from duly.observe.log_queue import LogQueue
 from duly.observe.log_setup import LineFormatter
 from duly.observe.logs import log_event
+from duly.worker import settler
+from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.surface
 
 AS_IT_SAYS = "now queued again or ended as their tasks define"
+
+
+class UnreadLog:
+    """The log of this process, on a pipe that is full until it is read."""
+
+    def __init__(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"\n" * 4_096)
+        os.set_blocking(writer, True)
+        self._reader, self._writer = os.fdopen(reader), os.fdopen(writer, "w")
+        self._handler = logging.StreamHandler(self._writer)
+        self._logger = logging.getLogger("duly")
+        self._logger.addHandler(self._handler)
+        self._lines: list[str] = []
+        self._reading = threading.Thread(target=lambda: self._lines.extend(self._reader))
+
+    def read(self) -> None:
+        """Begin to read."""
+        self._reading.start()
+
+    def end(self) -> list[str]:
+        """Close the log. Return its lines."""
+        self._logger.removeHandler(self._handler)
+        self._writer.close()
+        self._reading.join()
+        self._reader.close()
+        return self._lines
+
+
+@pytest.fixture(autouse=True)
+def patient_stop(monkeypatch):
+    """Give a busy machine time to write the last lines."""
+    monkeypatch.setattr(log_queue, "_STOP_SECONDS", 60.0)
 
 
 def records_of(caplog, run):
@@ -26,7 +72,7 @@ def records_of(caplog, run):
     return [record for record in caplog.records if getattr(record, "run_id", None) == run.id]
 
 
-def test_a_run_that_succeeds_has_no_line(caplog, app):
+def test_a_run_that_succeeds_is_one_line(caplog, app):
     @app.task(name="shop:charge")
     def charge() -> int:
         return 7
@@ -35,14 +81,20 @@ def test_a_run_that_succeeds_has_no_line(caplog, app):
         run = charge.enqueue()
         app.worker().drain(timeout=20)
 
-    assert records_of(caplog, run) == []
+    (record,) = records_of(caplog, run)
+    assert record.levelno == logging.INFO
+    span = r"\d+(\.\d)? m?s"
+    assert re.fullmatch(
+        rf"shop:charge {run.id[:8]}…{run.id[-4:]} succeeded, attempt 1, waited {span}, took {span}",
+        record.getMessage(),
+    )
 
 
-def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app):
-    @app.task(name="shop:charge")
+@pytest.mark.parametrize("options", [{}, {"transaction": True}])
+def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app, options):
+    @app.task(name="shop:charge", queue="mail", **options)
     def charge() -> None:
         time.sleep(0.05)
-        raise ValueError("no")
 
     with caplog.at_level(logging.INFO, logger="duly"):
         run = charge.enqueue()
@@ -51,9 +103,92 @@ def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app):
 
     (record,) = records_of(caplog, run)
     line = json.loads(JsonFormatter().format(record))
-    assert (line["run_id"], line["task"], line["state"]) == (run.id, "shop:charge", "failed")
+    assert (line["run_id"], line["task"], line["queue"]) == (run.id, "shop:charge", "mail")
+    assert (line["attempt"], line["outcome"], line["state"]) == (1, "returned", "succeeded")
+    assert "error" not in line
     assert 0.3 <= line["waited_seconds"] < 20
     assert 0.05 <= line["duration_seconds"] < 20
+    finished_at = run.refresh().record.finished_at / 1e6
+    assert abs(datetime.fromisoformat(line["at"]).timestamp() - finished_at) < 20
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "0.0 ms"),
+        (340, "0.3 ms"),
+        (12_900, "12 ms"),
+        (999_999, "999 ms"),
+        (61_250_000, "61.2 s"),
+    ],
+)
+def test_short_durations_are_shown_in_milliseconds(caplog, microseconds, text):
+    with caplog.at_level(logging.INFO, logger="duly"):
+        log_event(
+            AttemptSummary(
+                *("run", "task", "default", 1, "returned", Finish(State.SUCCEEDED)),
+                *(microseconds, microseconds),
+            )
+        )
+
+    assert caplog.messages[0].endswith(f", waited {text}, took {text}")
+
+
+def test_lines_are_in_the_order_in_which_runs_ended(caplog, app):
+    @app.task(name="shop:charge")
+    def charge(number: int) -> None:
+        if number % 3 == 0:
+            raise ValueError("no")
+
+    with caplog.at_level(logging.INFO, logger="duly"):
+        runs = app.enqueue_many(charge.call(number) for number in range(20))
+        app.worker(concurrency=1).drain(timeout=20)
+
+    lines = [record.run_id for record in caplog.records if hasattr(record, "run_id")]
+    assert lines == [run.id for run in runs]
+
+
+def test_successes_cost_nothing_where_they_have_no_line(caplog, app, monkeypatch):
+    @app.task(name="shop:charge")
+    def charge() -> None: ...
+
+    monkeypatch.setattr(settler, "success_summary", None)
+    monkeypatch.setattr(LogQueue, "drop", None)
+    with caplog.at_level(logging.WARNING, logger="duly"):
+        run = charge.enqueue()
+        app.worker().drain(timeout=20)
+
+    assert run.refresh().state == "succeeded"
+    assert caplog.records == []
+
+
+def test_a_log_that_is_not_read_stops_no_recording(app, monkeypatch, caplog):
+    @app.task(name="shop:charge")
+    def charge(number: int) -> None: ...
+
+    def complete(count: int) -> None:
+        runs = app.enqueue_many(charge.call(number) for number in range(count))
+        wait_until(
+            lambda: {run.refresh().state for run in runs} == {"succeeded"},
+            seconds=40,
+            what="all runs are recorded",
+        )
+
+    monkeypatch.setattr(log_queue, "LOG_QUEUE_LINES", 20)
+    log = UnreadLog()
+    with caplog.at_level(logging.INFO, logger="duly"), app.worker():
+        try:
+            complete(100)  # They may be recorded at once, and then all have room.
+            complete(100)
+            wait_until(lambda: app.bus.log._dropped > 0, seconds=20, what="lines are dropped")
+        finally:
+            log.read()
+    lines = log.end()
+
+    succeeded = [line for line in lines if " succeeded, attempt 1, " in line]
+    dropped = [line for line in lines if "lines of finished runs were dropped" in line]
+    assert 0 < len(succeeded) < 200
+    assert len(succeeded) + sum(int(line.split()[0]) for line in dropped) == 200
 
 
 def test_the_line_of_a_run_that_failed_names_the_run_and_the_error(caplog, app):
@@ -66,7 +201,7 @@ def test_the_line_of_a_run_that_failed_names_the_run_and_the_error(caplog, app):
         app.worker().drain(timeout=20)
 
     (record,) = records_of(caplog, run)
-    assert record.getMessage().startswith(f"shop:charge {run.id} attempt 1: failed (raised) in ")
+    assert record.getMessage().startswith(f"shop:charge {run.id} failed (raised), attempt 1, ")
     assert record.getMessage().endswith(r": ValueError: no\nERROR forged")
 
 
@@ -163,7 +298,7 @@ def test_failures_that_another_logger_reports_have_no_second_traceback(caplog, a
     def charge() -> None:
         raise ConnectionError
 
-    app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
+    app.bus.log = LogQueue(failures=logging.INFO)
     with caplog.at_level(logging.INFO, logger="duly"):
         run = charge.enqueue()
         app.worker().drain(timeout=20)

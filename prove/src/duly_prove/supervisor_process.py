@@ -26,7 +26,7 @@ def main() -> int:
     reserve = SpareProcesses(options["reserve"], Path(options["folder"]))
     journal = ObservationLog.of_this_process()
     bus = EventBus()
-    bus.subscribe(journal.event, successes=lambda: False)
+    bus.subscribe(journal.event, successes=False)
     point = os.environ.pop(SUPERVISOR_POINT_VARIABLE, None)
     if point is not None:
         arm(point, journal)

@@ -20,7 +20,7 @@ SLICE_MILLISECONDS = 10
 
 app = Duly()
 journal = ObservationLog.of_this_process()
-app.bus.subscribe(journal.event, successes=lambda: False)
+app.bus.subscribe(journal.event, successes=False)
 
 
 @app.task(queue=QUEUE, transaction=True)

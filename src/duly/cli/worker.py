@@ -9,8 +9,9 @@ import click
 from duly.cli.output import print_note
 from duly.cli.session import CommandSession, pass_session, worker_options
 from duly.events import EventBus
+from duly.observe.log_queue import LogQueue
 from duly.observe.log_setup import FORMAT, set_up_logging
-from duly.observe.logs import log_event, log_notice, log_start
+from duly.observe.logs import log_notice, log_start
 from duly.settings import load_settings
 from duly.store.store_factory import open_store
 from duly.worker.app_loader import parse_reference
@@ -30,7 +31,7 @@ from duly.worker.app_loader import parse_reference
 @click.option(
     "--grace", type=float, help="Seconds that running tasks have to end after SIGTERM; 25."
 )
-@click.option("--drain", is_flag=True, help="End when no run is left to do.")
+@click.option("--drain", is_flag=True, help="End when no run is due and none is running.")
 @click.option(
     "--max-tasks",
     type=click.IntRange(1),
@@ -65,6 +66,7 @@ def command(
     load_settings(**options)
     # Imported here, since help and usage errors do not need it.
     from duly.worker.app_probe import find_settings  # noqa: PLC0415
+    from duly.worker.process_lifetime import exit_now  # noqa: PLC0415
     from duly.worker.supervisor import Supervisor  # noqa: PLC0415
 
     found = find_settings(app)
@@ -81,9 +83,12 @@ def command(
         print_note(f"duly worker: {app} on {store.shown_url}")
     for notice in store.notices:
         log_notice(notice)
-    bus = EventBus()
-    bus.subscribe(log_event)
+    bus = EventBus(LogQueue())
     chosen = replace(settings.worker(), max_tasks=max_tasks)
     count = settings.processes
     supervisor = Supervisor(store, app, settings.url, chosen, bus, processes=count, drain=drain)
-    raise click.exceptions.Exit(supervisor.run())
+    bus.start_log("supervisor")
+    status = supervisor.run()
+    if not bus.stop_log("supervisor"):
+        exit_now(status)  # The interpreter's own end would wait for the log.
+    raise click.exceptions.Exit(status)

@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import islice
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from duly.clock import MICROSECONDS
 from duly.core.escape import clean
@@ -14,10 +14,11 @@ from duly.core.verdict import Finish, Requeue
 from duly.events import (
     STOPPED,
     STOPPED_BY_SECOND_SIGNAL,
-    AttemptEnded,
+    AttemptSummary,
     ClaimsHandedBack,
     EngineFailed,
-    Event,
+    LinesDropped,
+    LogEntry,
     ResultDropped,
     RunOverdue,
     RunsUndelivered,
@@ -44,21 +45,29 @@ _PLANNED_STOPS = frozenset({STOPPED, STOPPED_BY_SECOND_SIGNAL})
 _NAMED = 5
 """The maximum number of runs that a line names."""
 _TASKS_NAMED = 20
+_MILLISECONDS_SHOWN = 10_000
+"""Durations below this number of microseconds are shown with a digit after the point."""
 
 
-def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
-    """Write one line for one event.
+def is_logged(event: AttemptSummary, failures: int) -> bool:
+    """Return whether the end of an attempt has a line at the present log level."""
+    return logger.isEnabledFor(_level_of(event, failures))
+
+
+def log_event(event: LogEntry, at: float | None = None, *, failures: int = logging.ERROR) -> None:
+    """Write one line for one event. `at` is its wall time in seconds; without it, that is now.
 
     `failures` is the level for runs that failed for good. It is lower if another logger logs them
     as errors, with their tracebacks.
     """
+    write = partial(_write, at)
     match event:
-        case AttemptEnded():
-            _log_attempt(event, failures)
+        case AttemptSummary():
+            _log_attempt(event, write, failures)
         case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
             text = "run %s: claim %s was lost, so its result was dropped"
-            logger.warning(text, run_id, claim_number, extra=about)
+            write(logging.WARNING, text, run_id, claim_number, about=about)
         case (
             WorkerStarted()
             | SupervisorReady()
@@ -68,78 +77,111 @@ def log_event(event: Event, *, failures: int = logging.ERROR) -> None:
             | WorkerGaveUp()
             | WorkerStalled()
         ):
-            _log_worker_event(event)
+            _log_worker_event(event, write)
         case StoreFailed(what, error, pause):
-            logger.warning("%s failed, retrying in %.1f s: %s", what, pause, clean(error))
+            text = "%s failed, retrying in %.1f s: %s"
+            write(logging.WARNING, text, what, pause, clean(error))
         case StoreRecovered(what):
-            logger.info("%s works again", what)
+            write(logging.INFO, "%s works again", what)
         case EngineFailed(what, error):
-            logger.error("%s met an unexpected error and continues: %s", what, clean(error))
+            text = "%s met an unexpected error and continues: %s"
+            write(logging.ERROR, text, what, clean(error))
         case ClaimsHandedBack(run_ids, reason):
-            logger.info("%s claims returned to the queue: %s", len(run_ids), reason)
+            write(logging.INFO, "%s claims returned to the queue: %s", len(run_ids), reason)
         case RunOverdue(run_id, task):
             about = {"run_id": run_id, "task": task, "outcome": "overdue"}
             text = "run %s (%s) is past its timeout and still running"
-            logger.warning(text, run_id, task, extra=about)
+            write(logging.WARNING, text, run_id, task, about=about)
         case UnknownTaskDelivered(run_id, task):
-            logger.warning(
+            text = (
                 "run %s was delivered to this process, which does not know its task %s, and will "
                 "be delivered again: import the module that defines the task in this worker, or "
-                "keep the old name of a renamed task with @app.task(aliases=(…,))",
-                run_id,
-                task,
-                extra={"run_id": run_id, "task": task},
+                "keep the old name of a renamed task with @app.task(aliases=(…,))"
             )
+            write(logging.WARNING, text, run_id, task, about={"run_id": run_id, "task": task})
         case RunsUndelivered(run_ids):
-            logger.error(
+            text = (
                 "%s runs were sent to their carrier as often as allowed and never started; they "
-                "are dead letters now: %s",
-                len(run_ids),
-                ", ".join(run_ids[:_NAMED]),
+                "are dead letters now: %s"
             )
+            write(logging.ERROR, text, len(run_ids), ", ".join(run_ids[:_NAMED]))
+        case LinesDropped(lines):
+            text = "%s lines of finished runs were dropped: the log was too slow for them"
+            write(logging.WARNING, text, lines)
         case _:
             assert_never(event)
 
 
-def _log_worker_event(event: WorkerEvent) -> None:
+class _Write(Protocol):
+    def __call__(
+        self,
+        level: int,
+        text: str,
+        *values: object,
+        about: Mapping[str, object] | None = None,
+        traceback: str | None = None,
+    ) -> None: ...
+
+
+def _write(
+    at: float | None,
+    level: int,
+    text: str,
+    *values: object,
+    about: Mapping[str, object] | None = None,
+    traceback: str | None = None,
+) -> None:
+    """Write a line with the time of its event."""
+    if not logger.isEnabledFor(level):
+        return
+    record = logger.makeRecord(
+        logger.name, level, *_PLACE, text, values, None, log_event.__name__, about
+    )
+    if at is not None:
+        record.created, record.msecs = at, at % 1 * 1_000
+    # The exception is only known as text here; formatters show this as its traceback.
+    record.exc_text = traceback
+    logger.handle(record)
+
+
+_PLACE = (__file__, log_event.__code__.co_firstlineno)
+
+
+def _log_worker_event(event: WorkerEvent, write: _Write) -> None:
     match event:
         case WorkerStarted(worker_id, store):
             about = {"worker_id": worker_id}
-            logger.info("worker %s started on %s", worker_id, clean(store), extra=about)
+            write(logging.INFO, "worker %s started on %s", worker_id, clean(store), about=about)
         case SupervisorReady():
-            _log_ready(event)
+            _log_ready(event, write)
         case SupervisorStopping(reason, running, grace):
             tasks = _count(running, "running task")
             again = "Ctrl-C" if reason == "Ctrl-C" else "signal"
             waits = f"; waiting up to {grace:g} s for {tasks}; a second {again} kills running tasks"
-            logger.info("stopping: %s%s", reason, waits if running else "")
+            write(logging.INFO, "stopping: %s%s", reason, waits if running else "")
         case WorkerStopping(worker_id, running, grace):
             text = "worker %s waits up to %g s for %s"
             names = _list([f"{task} {run_id}" for task, run_id in running], _NAMED)
-            logger.info(text, worker_id, grace, names, extra={"worker_id": worker_id})
+            about = {"worker_id": worker_id}
+            write(logging.INFO, text, worker_id, grace, names, about=about)
         case WorkerEnded(worker_id, reason, run_ids):
             level = logging.INFO if reason in _PLANNED_STOPS else logging.WARNING
             about = {"worker_id": worker_id}
-            left = _left(run_ids)
-            logger.log(level, "worker %s: %s%s", worker_id, clean(reason), left, extra=about)
+            write(level, "worker %s: %s%s", worker_id, clean(reason), _left(run_ids), about=about)
         case WorkerGaveUp(worker_id, lease, error):
-            logger.error(
+            text = (
                 "worker %s stops: for %.0f s its heartbeats succeeded and every other write "
-                "failed: %s",
-                worker_id,
-                lease,
-                clean(error),
-                extra={"worker_id": worker_id},
+                "failed: %s"
             )
+            about = {"worker_id": worker_id}
+            write(logging.ERROR, text, worker_id, lease, clean(error), about=about)
         case WorkerStalled(worker_id, thread, seconds):
-            logger.error(
+            text = (
                 "worker %s stops: its thread %s has hung for %.0f s, and the worker can make no "
-                "progress without it",
-                worker_id,
-                thread,
-                seconds,
-                extra={"worker_id": worker_id},
+                "progress without it"
             )
+            about = {"worker_id": worker_id}
+            write(logging.ERROR, text, worker_id, thread, seconds, about=about)
         case _:
             assert_never(event)
 
@@ -196,38 +238,40 @@ def log_lost_dead_letter(task: str, draft: str, error: Exception, *, has_secrets
     )
 
 
-def _log_ready(event: SupervisorReady) -> None:
+def _log_ready(event: SupervisorReady, write: _Write) -> None:
     """Write what a supervisor's workers run, one line per subject."""
     if event.tasks:
         about: dict[str, object] = {"tasks": event.tasks[:_TASKS_NAMED]}
         names = _list(event.tasks, _TASKS_NAMED)
-        logger.info("%s: %s", _count(len(event.tasks), "task"), names, extra=about)
+        write(logging.INFO, "%s: %s", _count(len(event.tasks), "task"), names, about=about)
     else:
-        logger.warning(
-            "no task is registered: import the modules that define your tasks in the module of %s",
-            clean(event.app),
+        text = (
+            "no task is registered: import the modules that define your tasks in the module of %s"
         )
+        write(logging.WARNING, text, clean(event.app))
     about = {
         "queues": event.queues,
         "processes": event.processes,
         "concurrency": event.concurrency,
         "async_limit": event.async_limit,
     }
-    logger.info(
+    write(
+        logging.INFO,
         "queues: %s; concurrency: %s, each with %s and %s",
         clean(event.queues),
         _count(event.processes, "process"),
         _count(event.concurrency, "thread"),
         _count(event.async_limit, "coroutine"),
-        extra=about,
+        about=about,
     )
     next_fires = {each.name: iso(each.next_at) for each in event.schedules}
     shown = [f"{each.name} at {shown_instant(each.next_at, event.now)}" for each in event.schedules]
-    logger.info(
+    write(
+        logging.INFO,
         "%s%s",
         f"{PAGE} or more schedules" if len(shown) == PAGE else _count(len(shown), "schedule"),
         f", next: {_list(shown, _NAMED)}" if shown else "",
-        extra={"schedules": next_fires},
+        about={"schedules": next_fires},
     )
 
 
@@ -251,43 +295,37 @@ def _left(run_ids: Sequence[str]) -> str:
     return f"; unfinished: {runs}, now queued again or ended as their tasks define: {named}"
 
 
-def _log_attempt(event: AttemptEnded, failures: int) -> None:
+def _log_attempt(event: AttemptSummary, write: _Write, failures: int) -> None:
     level = _level_of(event, failures)
-    if not logger.isEnabledFor(level):
-        return
-    claim, waited = event.claim, event.waited
-    seconds = event.elapsed / MICROSECONDS
+    waited, verdict = event.waited, event.verdict
+    is_planned = type(verdict) is Requeue and verdict.planned
     about = {
-        "run_id": claim.run_id,
-        "task": claim.task,
-        "queue": claim.queue,
-        "attempt": claim.attempt,
+        "run_id": event.run_id,
+        "task": event.task,
+        "queue": event.queue,
+        "attempt": event.attempt,
         "outcome": event.outcome,
-        "state": event.verdict.state.value if type(event.verdict) is Finish else "queued",
+        "state": verdict.state.value if isinstance(verdict, Finish) else "queued",
         "error": event.error,
         "waited_seconds": None if waited is None else waited / MICROSECONDS,
-        "duration_seconds": seconds,
+        "duration_seconds": event.elapsed / MICROSECONDS,
     }
-    wait = "" if waited is None else f" after waiting {waited / MICROSECONDS:.3f} s"
-    values = (
-        *(claim.task, claim.run_id, claim.attempt),
-        *(_end_of(event), seconds, wait, _sequel_of(event)),
+    write(
+        level,
+        "%s %s %s, attempt %s%s, took %s%s",
+        event.task,
+        _shown_id(event),
+        _end_of(event),
+        event.attempt,
+        "" if waited is None else f", waited {_span(waited)}",
+        _span(event.elapsed),
+        _sequel_of(event),
+        about=about,
+        traceback=event.traceback if level >= logging.WARNING and not is_planned else None,
     )
-    record = logger.makeRecord(
-        logger.name, level, *_PLACE, _ATTEMPT_TEXT, values, None, _log_attempt.__name__, about
-    )
-    is_planned = type(event.verdict) is Requeue and event.verdict.planned
-    if level >= logging.WARNING and not is_planned:
-        # The exception is only known as text here; formatters show this as its traceback.
-        record.exc_text = event.traceback
-    logger.handle(record)
 
 
-_ATTEMPT_TEXT = "%s %s attempt %s: %s in %.3f s%s%s"
-_PLACE = (__file__, _log_attempt.__code__.co_firstlineno)
-
-
-def _level_of(event: AttemptEnded, failures: int) -> int:
+def _level_of(event: AttemptSummary, failures: int) -> int:
     verdict = event.verdict
     if type(verdict) is Finish:
         # Two comparisons: this is called for every run, and a lookup of an Enum in a set is slow.
@@ -296,7 +334,24 @@ def _level_of(event: AttemptEnded, failures: int) -> int:
     return logging.INFO if event.outcome in _REQUESTED else logging.WARNING
 
 
-def _end_of(event: AttemptEnded) -> str:
+def _shown_id(event: AttemptSummary) -> str:
+    """Return the id of the run. It is shortened if the run succeeded: such lines are many."""
+    run_id, verdict = event.run_id, event.verdict
+    if type(verdict) is Finish and verdict.state is _SUCCEEDED:
+        return f"{run_id[:8]}…{run_id[-4:]}"
+    return run_id
+
+
+def _span(microseconds: int) -> str:
+    """Return a duration in milliseconds, or in seconds if it is longer than one."""
+    if microseconds < _MILLISECONDS_SHOWN:
+        return f"{microseconds / 1_000:.1f} ms"
+    if microseconds < MICROSECONDS:
+        return f"{microseconds // 1_000} ms"
+    return f"{microseconds / MICROSECONDS:.1f} s"
+
+
+def _end_of(event: AttemptSummary) -> str:
     """Return how an attempt ended: by the state of its run, if that has ended with it."""
     verdict = event.verdict
     if not isinstance(verdict, Finish):
@@ -304,7 +359,7 @@ def _end_of(event: AttemptEnded) -> str:
     return f"{verdict.state.value} ({verdict.cause})" if verdict.cause else verdict.state.value
 
 
-def _sequel_of(event: AttemptEnded) -> str:
+def _sequel_of(event: AttemptSummary) -> str:
     """Return why an attempt failed, and what follows."""
     verdict = event.verdict
     if isinstance(verdict, Finish):

@@ -159,7 +159,7 @@ class Claimer:
         if not self._offered.wants:
             self._claiming.release()
             return None
-        self._in_doubt = True
+        self._note_claim(under_way=True)
         self.is_awaited = False
         # It asks for some kinds of runs only; what is left of the looks begins anew with the next.
         self._round = None
@@ -174,7 +174,7 @@ class Claimer:
             self._limit = claims.limit
             wants, leaves_some = self._offered
             self.left_some = leaves_some or is_filled(wants, claims) or self._limit is not None
-            self._in_doubt = False
+            self._note_claim(under_way=False)
         finally:
             self._claiming.release()
 
@@ -280,9 +280,8 @@ class Claimer:
         # No claim is between the store and the hand while this lock is held.
         op = HandBackUnknown(self._worker_id, self._hand.run_ids())
         (run_ids,) = self._store.apply([op])
-        self._in_doubt = False
-        found: list[str] = run_ids
-        return found
+        self._note_claim(under_way=False)
+        return list(run_ids)
 
     def _in_turn(self) -> Iterator[QueueLimit | None]:
         queues = self.queues
@@ -353,16 +352,20 @@ class Claimer:
         names = self._registry.names_of
         return ClaimLimits(capacities, self._limit or "", self._limits_first, names)
 
+    def _note_claim(self, *, under_way: bool) -> None:
+        # Should it fail, whether it was committed is not known: reconcile before the next one.
+        self._in_doubt = under_way
+        self._slots.taken = self.claims_made + under_way
+
     def _claim(
         self, wants: tuple[Want, ...], limits: ClaimLimits | None, announcement: str | None = None
     ) -> Claims:
-        # Should this fail, whether it was committed is not known: reconcile before the next one.
-        self._in_doubt = True
+        self._note_claim(under_way=True)
+        claims: Claims
         (claims,) = self._store.apply([self._op(wants, limits, announcement)])
         self._take(claims)
-        self._in_doubt = False
-        taken: Claims = claims
-        return taken
+        self._note_claim(under_way=False)
+        return claims
 
     @property
     def is_spent(self) -> bool:

@@ -26,6 +26,8 @@ from duly.worker.start_marks import StartMarks, start_marks_path
 from duly.worker.worker import Worker
 
 _LOOK_SECONDS = 0.01
+_SOON = 250_000
+"""Microseconds: a firing that waits for the last run is looked at again within that time."""
 _BODY_LOOK_SECONDS = 0.5
 """How often a worker that was disowned looks whether its last body has ended."""
 
@@ -62,7 +64,12 @@ class EmbeddedWorker:
         self._before_start()
         self._stopping = False
         self._keepalive = self._new_keepalive()
-        self._begin()
+        self._bus.start_log(self)
+        try:
+            self._begin()
+        except (StoreError, OSError):
+            self._bus.stop_log(self)
+            raise
         self._keepalive.start()
         return self
 
@@ -79,6 +86,7 @@ class EmbeddedWorker:
             while (worker := self._worker) is not None and worker is not ended:
                 self._end(worker, self._settings.grace if grace is None else grace)
                 ended = worker
+        self._bus.stop_log(self)
 
     def _end(self, worker: Worker, grace: float) -> None:
         worker.stop_claiming()
@@ -166,7 +174,7 @@ class EmbeddedWorker:
 
     def _is_drained(self) -> bool:
         worker = self._worker
-        return worker is not None and worker.has_drained()
+        return worker is not None and worker.has_drained(soon=_SOON)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -5,12 +5,14 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_FLUSH_SECONDS = 1.0
 
 
 def exit_text(status: int) -> str:
@@ -78,9 +80,16 @@ def run_and_exit(program: Callable[[], None]) -> NoReturn:
 def exit_now(status: int) -> NoReturn:
     """End without the interpreter's shutdown, which would wait for threads of user code."""
     try:
-        for stream in (sys.stdout, sys.stderr):
-            # User code may have closed it, or put anything else in its place.
-            with suppress(AttributeError, ValueError, OSError):
-                stream.flush()
+        # A pipe that is not read blocks.
+        flushing = threading.Thread(target=_flush_streams, daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_SECONDS)
     finally:
         os._exit(status)
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # User code may have closed it, or put anything else in its place.
+        with suppress(AttributeError, ValueError, OSError):
+            stream.flush()

@@ -13,7 +13,7 @@ from duly.core.record import fast_constructor
 from duly.core.retry import Retry
 from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
 from duly.core.verdict import AttemptState, Finish, decide, describe
-from duly.events import AttemptEnded
+from duly.events import AttemptEnded, AttemptSummary
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
 from duly.store.ops import Settle
 from duly.store.protocol import Store
@@ -68,14 +68,27 @@ def settle_op(item: EndedBody, *, cancelled: bool = False) -> Settle:
 
 def ended_event(held: InFlightClaim, op: Settle) -> AttemptEnded:
     """Return the event of an end that is recorded."""
-    claim, waited = held.claim, None
-    if held.started_at is not None:
-        in_hand = held.started_at - held.claimed_at
-        waited = max(0, claim.claimed_at - claim.due_at + int(in_hand * MICROSECONDS))
     error, traceback = None, None
     if op.error is not None:
         error, traceback = str(op.error), op.error.traceback or None
-    return AttemptEnded(claim, op.outcome, op.verdict, op.elapsed, error, traceback, waited)
+    return AttemptEnded(
+        *(held.claim, op.outcome, op.verdict, op.elapsed, error, traceback, _waited(held))
+    )
+
+
+def success_summary(held: InFlightClaim, op: Settle) -> AttemptSummary:
+    """Return what the log shows of a success that is recorded."""
+    claim = held.claim
+    run = claim.run_id, claim.task, claim.queue, claim.attempt
+    return _summary((*run, op.outcome, _DONE, op.elapsed, _waited(held), None, None))
+
+
+def _waited(held: InFlightClaim) -> int | None:
+    """Return for how many microseconds a run had been due when its attempt began."""
+    if held.started_at is None:
+        return None
+    in_hand = int((held.started_at - held.claimed_at) * MICROSECONDS)
+    return max(0, held.claim.claimed_at - held.claim.due_at + in_hand)
 
 
 def wake_parents_op(tags: Iterable[str | None]) -> WakeRuns | None:
@@ -118,4 +131,5 @@ def _size_of(item: EndedBody) -> int:
 
 
 _settle = fast_constructor(Settle)
+_summary = fast_constructor(AttemptSummary)
 _DONE = Finish(State.SUCCEEDED)

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from duly.clock import jitter, monotonic
+from duly.clock import MICROSECONDS, SystemClock, jitter, monotonic
 from duly.core.concurrency_limits import is_limited
 from duly.core.outcome import Outage
 from duly.core.record import Claims
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.errors import OUTAGES
-from duly.events import EngineFailed, EventBus, ResultDropped, StoreFailed
+from duly.events import EngineFailed, EventBus, EventLog, ResultDropped, StoreFailed
 from duly.store.ops import AddLogs, ClaimRuns, RestoreLogs, Settle, Settled
 from duly.store.protocol import Store
 from duly.store.refusal import REFUSALS
@@ -27,6 +27,7 @@ from duly.worker.settle_ops import (
     in_transactions,
     limit_free_outages,
     settle_op,
+    success_summary,
     wake_parents_op,
 )
 from duly.worker.start_marks import StartMarks
@@ -56,6 +57,7 @@ class Settler:
         self._bus = bus
         self._gone = gone
         """Says whether the worker was declared dead: then nothing can be recorded any more."""
+        self._clock = SystemClock()
         self._queue: queue.SimpleQueue[list[EndedBody] | None] = queue.SimpleQueue()
         self._later: deque[tuple[float, list[EndedBody]]] = deque()
         """What the store refused for now, each with the time (monotonic) of the next try."""
@@ -295,7 +297,9 @@ class Settler:
         self, batch: list[EndedBody], ops: list[Settle], answers: list[Any]
     ) -> list[EndedBody]:
         """Let go of what is recorded or lost; return what has to be decided again."""
-        tells_successes = self._bus.wants_successes
+        log = self._bus.success_log
+        tells_successes = self._bus.wants_successes if log is None else log.has_room()
+        untold = 0
         # Looked up once: members of an Enum are slow to reach.
         recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
         done: list[InFlightClaim] = []
@@ -320,9 +324,13 @@ class Settler:
                 of_children.append(tags)
             if answer is not recorded or op.outcome != "returned" or tells_successes:
                 told.append((held, op, answer))
+            else:
+                untold += 1
         self._hand.release(done)
-        for each in told:
-            self._tell(*each)
+        if told:
+            self._tell(told, log)
+        if untold and log is not None:
+            log.drop(untold)
         if later:
             self._report_later(later)
         if of_children:
@@ -344,14 +352,21 @@ class Settler:
         if op is not None:
             self._store.submit([op], lambda _answers: None)
 
-    def _tell(self, held: InFlightClaim, op: Settle, answer: Settled) -> None:
-        claim = held.claim
-        if answer is Settled.CLAIM_LOST:
-            self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
-            return
-        if not isinstance(op.verdict, Finish):
-            self.requeued(op.verdict.after)
-        self._bus.emit(ended_event(held, op))
+    def _tell(
+        self, ends: list[tuple[InFlightClaim, Settle, Settled]], log: EventLog | None
+    ) -> None:
+        """Emit the events of ends, in their order. Only the log gets successes, if it is given."""
+        at = self._clock.now() / MICROSECONDS
+        recorded, lost = Settled.DONE, Settled.CLAIM_LOST
+        for held, op, answer in ends:
+            if log is not None and answer is recorded and op.outcome == "returned":
+                log.add(success_summary(held, op), at)
+            elif answer is lost:
+                self._bus.emit(ResultDropped(held.claim.run_id, held.claim.claim_number))
+            else:
+                if not isinstance(op.verdict, Finish):
+                    self.requeued(op.verdict.after)
+                self._bus.emit(ended_event(held, op))
 
 
 def _sleep(seconds: float) -> None:

@@ -1,14 +1,12 @@
 """How a supervisor ends its worker processes: why, since when, and how each of them ended."""
 
 import signal
-import threading
 from collections.abc import Iterable
 
 from duly.clock import monotonic
 from duly.events import (
     STOPPED,
     STOPPED_BY_SECOND_SIGNAL,
-    Event,
     EventBus,
     SupervisorStopping,
 )
@@ -17,21 +15,10 @@ from duly.worker.worker_process import SupervisedWorker
 
 KILL_AFTER_GRACE = 2.0
 """How many seconds after the grace a process is killed that has not ended."""
-_NOTICE_SECONDS = 0.5
 _SIGNALS = {int(signal.SIGINT): "Ctrl-C"}
 
 _ENDED_HERE = frozenset({0, -int(signal.SIGKILL)})
 """The exit statuses of a process that ended at the end of the grace, or was killed then."""
-
-
-def emit_on_own_thread(bus: EventBus, event: Event) -> None:
-    """Emit an event from another thread, and wait for it for a moment.
-
-    A log that nobody reads blocks its writer. The caller must still kill and stop processes.
-    """
-    thread = threading.Thread(target=bus.emit, args=(event,), name="duly-notice", daemon=True)
-    thread.start()
-    thread.join(_NOTICE_SECONDS)
 
 
 class Shutdown:
@@ -54,7 +41,7 @@ class Shutdown:
             return
         self._began_at = monotonic()
         if reason is not None:
-            emit_on_own_thread(self._bus, SupervisorStopping(reason, running, self._grace))
+            self._bus.emit(SupervisorStopping(reason, running, self._grace))
 
     def begin_by_signal(self, number: int, children: Iterable[SupervisedWorker]) -> None:
         """Begin because a signal asked for it."""

@@ -19,9 +19,9 @@ from duly.clock import boot_id
 _MAGIC = b"duly-2\x00\x00"
 _HEADER = struct.Struct("=8s16sddQdQ")
 _FLAG = struct.Struct("=Q")
-_REGISTERED_AT, _SUSPECT_AT, _CLAIMED_AT = 40, 56, 64
+_REGISTERED_AT, _SUSPECT_AT, _CLAIMED_AT, _TAKEN_AT, _DRAINED_AT = 40, 56, 64, 72, 80
 # Places in the header when it is read as numbers of eight bytes.
-_DEADLINE, _ATTENDED, _BEATS_SINCE = 3, 4, 6
+_DEADLINE, _ATTENDED, _BEATS_SINCE, _DRAINED = 3, 4, 6, 11
 _HEADER_BYTES = 128
 _GAVE_UP = 2
 _SLOT = struct.Struct("=36sQddB")
@@ -139,6 +139,34 @@ class StartMarks:
     @claimed.setter
     def claimed(self, value: int) -> None:
         _FLAG.pack_into(self._memory, _CLAIMED_AT, value)
+
+    @property
+    def taken(self) -> int:
+        """How many runs the worker has claimed, and one more while a claim is under way."""
+        return int(_FLAG.unpack_from(self._memory, _TAKEN_AT)[0])
+
+    @taken.setter
+    def taken(self, value: int) -> None:
+        _FLAG.pack_into(self._memory, _TAKEN_AT, value)
+
+    def note_drained(self, taken: int, at: float) -> None:
+        """Note that nothing was left for the worker at some time, with that many runs taken."""
+        self._times[_DRAINED] = at
+        _FLAG.pack_into(self._memory, _DRAINED_AT, taken + 1)
+
+    def forget_drained(self) -> None:
+        """Let the worker look again whether something is left."""
+        _FLAG.pack_into(self._memory, _DRAINED_AT, 0)
+
+    @property
+    def drained_since(self) -> float:
+        """Since when (monotonic) the worker has had no run, after it found nothing left to do.
+
+        0 if it has one or may be about to get one. If two looks find the same time, it had no run
+        at any time between them.
+        """
+        (drained,) = _FLAG.unpack_from(self._memory, _DRAINED_AT)
+        return self._times[_DRAINED] if drained == self.taken + 1 else 0.0
 
     def hold(self) -> None:
         """Show, as long as this process runs this program, that it is there to mark starts."""

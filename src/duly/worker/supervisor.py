@@ -4,17 +4,16 @@ It beats for its children, sees a death at once by waitpid, kills whatever that 
 left running, and only then settles what the child held.
 """
 
-import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from duly.clock import monotonic, new_id
-from duly.errors import StoreError, StoreRefused
+from duly.errors import StoreRefused
 from duly.events import EngineFailed, EventBus
 from duly.heartbeat import HeartbeatThread
 from duly.limits import SUSPECT_CHILDREN
@@ -41,11 +40,12 @@ from duly.worker.worker_process import (
     Start,
     SupervisedWorker,
     ask_to_stop,
+    have_drained,
     kill_group,
     kill_leftover_processes,
     start_child,
 )
-from duly.worker.worker_program import CANNOT_LOAD
+from duly.worker.worker_program import CANNOT_LOAD, DRAIN_LOOK_SECONDS
 
 _PATIENCE_SECONDS = 5.0
 """How long a body may stay past its timeout before its process is replaced."""
@@ -138,6 +138,8 @@ class Supervisor:
         self._keepalive.start()
         self._services.start()
         looked_at, look_seconds = monotonic(), self._settings.deadline_check_interval
+        if self._drain:
+            look_seconds = min(look_seconds, DRAIN_LOOK_SECONDS)
         try:
             while self._children or not self._shutdown.has_begun:
                 # What the last child held is settled soon.
@@ -222,8 +224,7 @@ class Supervisor:
         with self._lock:
             del self._children[child.process.pid]
         had_registered, gave_up = child.slots.registered, child.slots.gave_up
-        claimed, share = child.slots.claimed, child.settings.max_tasks
-        self._budget.give_back(share, claimed)
+        self._budget.give_back(child.settings.max_tasks, child.slots.claimed)
         is_empty = not any(True for _ in child.slots.marks())
         child.slots.close()
         others = self._children.values()
@@ -239,9 +240,6 @@ class Supervisor:
         is_ordered = gave_up or child.retired_at is not None or self._shutdown.has_begun
         # A body can end its process with status 0, too.
         is_idle = status == 0 and is_empty
-        is_spent = share is not None and claimed >= share
-        if self._drain and is_idle and not (is_ordered or is_spent or child.one_slot):
-            self._processes -= 1  # It found nothing left to do, and needs no successor.
         reason = self._shutdown.reason_of(child, status, is_idle=is_idle)
         self._dead_children.add(child.worker_id, reason, stopped=is_ordered or is_idle)
         self._services.hurry(self._dead_children)
@@ -266,7 +264,8 @@ class Supervisor:
                 self._kill_all()
             return
         if self._has_ended():
-            self._shutdown.begin_when_done(is_spent=self._budget.is_spent)
+            self._stop_children()
+            self._shutdown.begin_when_done(is_spent=not self._children)
             return
         try:
             self._refill(now)
@@ -277,13 +276,11 @@ class Supervisor:
 
     def _has_ended(self) -> bool:
         """Return whether no child may begin a task, or all found none and left nothing behind."""
-        if self._children or self._dead_children.pending:
-            return False
-        if self._budget.is_spent or not self._drain or self._processes > 0:
-            return self._budget.is_spent
-        with contextlib.suppress(StoreError):
-            self._suspects.tick()
-        return not self._suspects.waiting
+        if not self._children:
+            return self._budget.is_spent and not self._dead_children.pending
+        is_complete = not (self._dead_children.pending or any(self._missing()))
+        since = self._dead_children.recovered_at
+        return self._drain and is_complete and have_drained(self._children.values(), since)
 
     def _may_have_suspects(self) -> bool:
         with self._lock:
@@ -292,20 +289,25 @@ class Supervisor:
             )
 
     def _refill(self, now: float) -> None:
-        working = [c for c in self._children.values() if c.retired_at is None]
-        if self._backoff.is_over(now):
-            suspects = [child for child in working if child.one_slot]
-            newest = max((child.started_at for child in suspects), default=0.0)
-            if (
-                self._suspects.waiting
-                and not self._budget.is_spent
-                and len(suspects) < SUSPECT_CHILDREN
-                and now - newest >= SUSPECT_PAUSE
-            ):
-                self._spawn(one_slot=True)
-            count = self._processes - sum(not c.one_slot for c in working)
-            for missing in self._budget.missing(count):
-                self._spawn(missing, one_slot=False)
+        if not self._backoff.is_over(now):
+            return
+        working = [child for child in self._children.values() if child.retired_at is None]
+        suspects = [child for child in working if child.one_slot]
+        newest = max((child.started_at for child in suspects), default=0.0)
+        if (
+            self._suspects.waiting
+            and not self._budget.is_spent
+            and len(suspects) < SUSPECT_CHILDREN
+            and now - newest >= SUSPECT_PAUSE
+        ):
+            self._spawn(one_slot=True)
+        for missing in self._missing():
+            self._spawn(missing, one_slot=False)
+
+    def _missing(self) -> Iterator[int]:
+        """Count down the processes to start."""
+        working = [child for child in self._children.values() if child.retired_at is None]
+        return self._budget.missing(self._processes - sum(not c.one_slot for c in working))
 
     @staticmethod
     def _retire(child: SupervisedWorker) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from duly.clock import monotonic
 from duly.errors import StoreError
 from duly.events import EventBus, SupervisorReady
 from duly.limits import PAGE
@@ -28,6 +29,8 @@ class DeadChildRecovery:
         self._bus = bus
         self._folder = folder
         self.pending: dict[str, tuple[str, bool]] = {}
+        self.recovered_at = 0.0
+        """When (monotonic) the runs of a child were last settled. Some may be ready again."""
 
     def add(self, worker_id: str, reason: str, *, stopped: bool) -> None:
         """Take on a child that is gone."""
@@ -39,6 +42,7 @@ class DeadChildRecovery:
             recover_worker(
                 self._store, self._bus, worker_id, self._folder, stopped=stopped, reason=reason
             )
+            self.recovered_at = monotonic()
             del self.pending[worker_id]
         return _NEVER_SECONDS
 

@@ -45,8 +45,6 @@ from duly.worker.update_buffer import UpdateBuffer
 
 _LOOK_SECONDS = 0.02
 _RELEASE_SECONDS = 1.0
-_SOON = 250_000
-"""Microseconds: a firing that waits for the last run is looked at again within that time."""
 
 
 class Worker:
@@ -210,19 +208,18 @@ class Worker:
             self._life = None
 
     def is_idle(self) -> bool:
-        """Say whether nothing is in hand, and the last look left nothing that it saw."""
-        return self._claimer.has_all()
+        """Return whether nothing is in hand or was left, and no maintenance may bring anything."""
+        return self._claimer.has_all() and self._upkeep.turn_began_at is None
 
-    def has_drained(self) -> bool:
-        """Return whether the store, too, has nothing that this worker could do now."""
+    def has_drained(self, *, soon: int = 0) -> bool:
+        """Return whether the store has nothing for this worker, now or in `soon` microseconds."""
         if not self.is_idle():
             return False
-        claims_made = self.claims_made
+        looked_at, claims_made = monotonic(), self.claims_made
         try:
             ticked, moved = self._store.apply([Tick(1), RerouteRuns(TICK_BATCH)])
             peek = self._store.peek()
-            coming = (peek.next_due_in, peek.next_fire_in)
-            if any(due_in is not None and due_in <= _SOON for due_in in coming):
+            if any(at is not None and at <= soon for at in (peek.next_due_in, peek.next_fire_in)):
                 return False
             has_work = bool(ticked.promoted or moved) or self._has_work(peek)
             # Whether a limit lets one of them run, only a claim can tell.
@@ -233,7 +230,10 @@ class Worker:
         if has_work:
             self._look_for_runs()
         # A claim made since the first look would hide its runs from the second.
-        return not has_work and self.is_idle() and self.claims_made == claims_made
+        if has_work or not self.is_idle() or self.claims_made != claims_made:
+            return False
+        self._slots.note_drained(claims_made, looked_at)
+        return True
 
     def _has_work(self, peek: Peek) -> bool:
         if not (peek.ready or peek.suspect):

@@ -23,13 +23,13 @@ from duly.settings import WorkerSettings
 from duly.worker.app_loader import explanation_of, load
 from duly.worker.garbage_collection import collect_less
 from duly.worker.process_lifetime import die_with_parent
-from duly.worker.shutdown import emit_on_own_thread
 from duly.worker.signals import Signals
 from duly.worker.start_marks import StartMarks
 from duly.worker.watchdog import attach_to_watchdog
 from duly.worker.worker import Worker
 from duly.worker.worker_program import (
     CANNOT_START,
+    DRAIN_LOOK_SECONDS,
     ENVIRONMENT,
     LOST_A_THREAD,
     NOT_FOUND,
@@ -41,7 +41,7 @@ from duly.worker.worker_program import (
 _STOPPING_LOOK_SECONDS = 0.25
 """How often a worker that was asked to stop looks whether its last body has ended."""
 _IDLE_SECONDS = 3.0
-"""How long a worker that drains, or has one slot, stays without a run before it ends."""
+"""How long a worker that has one slot stays without a run before it ends."""
 
 
 def main() -> None:
@@ -71,10 +71,14 @@ def main() -> None:
     )
     signals = Signals()
     collect_less()
-    with _exit_if_refused():
-        worker.start()
-    _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
-    worker.stop()
+    app.bus.start_log(worker)
+    try:
+        with _exit_if_refused():
+            worker.start()
+        _WorkerMonitor(worker, slots, settings, signals, app.bus, drain=config["drain"]).run()
+        worker.stop()
+    finally:
+        app.bus.stop_log(worker)
 
 
 @contextlib.contextmanager
@@ -118,14 +122,20 @@ class _WorkerMonitor:
         self._settings = settings
         self._signals = signals
         self._bus = bus
-        self._ends_when_idle = drain or settings.one_slot
+        self._drain = drain
+        self._look_seconds = settings.deadline_check_interval
+        if drain:
+            self._look_seconds = min(self._look_seconds, DRAIN_LOOK_SECONDS)
         self._busy_at = monotonic()
 
     def run(self) -> None:
         """Watch until the worker may end."""
         while True:
-            asked = self._signals.wait(self._settings.deadline_check_interval)
+            asked = self._signals.wait(self._look_seconds)
             self.fence()
+            if self._drain and not self._slots.drained_since:
+                # The supervisor reads it in the marks, and ends all workers together.
+                self._worker.has_drained()
             if self._worker.write_monitor.gave_up:
                 # As at the end of the grace: the keeper settles what still runs.
                 self._slots.give_up()
@@ -134,7 +144,7 @@ class _WorkerMonitor:
             is_spent = self._worker.has_spent_its_tasks()
             if asked or is_spent or self._has_nothing_to_do():
                 break
-            if self._worker.threads.look(every=self._settings.deadline_check_interval):
+            if self._worker.threads.look(every=self._look_seconds):
                 break
             if self._worker.threads.has_lost_one():
                 # What it held is lost with this process, and another one takes its place.
@@ -159,8 +169,7 @@ class _WorkerMonitor:
         if claims:
             running = tuple((claim.task, claim.run_id) for claim in claims)
             grace = self._settings.grace
-            event = WorkerStopping(self._worker.worker_id, running, grace)
-            emit_on_own_thread(self._bus, event)
+            self._bus.emit(WorkerStopping(self._worker.worker_id, running, grace))
 
     def fence(self) -> None:
         """End everything here if this worker was declared dead or nobody attends to it."""
@@ -171,15 +180,13 @@ class _WorkerMonitor:
             os.killpg(0, signal.SIGKILL)
 
     def _has_nothing_to_do(self) -> bool:
-        """Return whether the worker should end because there is no work for it."""
-        if not self._ends_when_idle:
+        """Return whether a worker with one slot should end because there is no work for it."""
+        if not self._settings.one_slot:
             return False
         if not self._worker.is_idle():
             self._busy_at = monotonic()
-        if monotonic() - self._busy_at <= _IDLE_SECONDS:
-            return False
-        # A one-slot worker serves only suspects, and the supervisor looks for those.
-        return self._settings.one_slot or self._worker.has_drained()
+        # It serves only suspects, and the supervisor looks for those.
+        return monotonic() - self._busy_at > _IDLE_SECONDS
 
 
 def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,18 @@ class SupervisedWorker:
     def is_overdue(self, at: float) -> bool:
         """Return whether a task that runs had passed its timeout at that time."""
         return any(not mark.ended and at > mark.overdue_at for mark in self.slots.marks())
+
+
+def have_drained(workers: Collection[SupervisedWorker], since: float) -> bool:
+    """Return whether nothing is left to do for workers, also of the runs that were settled then.
+
+    All of them were without runs at one instant, and the last one to look found none.
+    """
+    first, second = ([worker.slots.drained_since for worker in workers] for _ in range(2))
+    for worker, at in zip(workers, first, strict=True):
+        if 0.0 < at <= since:
+            worker.slots.forget_drained()  # It looks again.
+    return first == second and all(at > since for at in first)
 
 
 Start = Callable[[str, Sequence[int]], ChildProcess]

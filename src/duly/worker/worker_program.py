@@ -16,6 +16,8 @@ CANNOT_START = 78
 CANNOT_LOAD = {NOT_FOUND: 2, CANNOT_START: 1}
 """The exit statuses (EX_USAGE, EX_CONFIG) that tell the keeper that trying again is useless, each
 with its own status then: a usage error, or a failure."""
+DRAIN_LOOK_SECONDS = 0.1
+"""How often workers that drain, and their supervisor, look whether anything is left to do."""
 LOST_A_THREAD = 70
 """The exit status (EX_SOFTWARE) of a child that could get no more work done."""
 TRY_AGAIN = 75

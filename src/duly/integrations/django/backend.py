@@ -44,7 +44,7 @@ from duly.integrations.django.tasks_api import (
     task_finished,
     task_started,
 )
-from duly.observe.logs import log_event
+from duly.observe.log_queue import LogQueue
 from duly.task_options import define
 
 _OPTIONS = frozenset({"database", "url"})
@@ -173,7 +173,7 @@ class DulyBackend(BaseTaskBackend):
             _subscribed_apps.add(self.app)
             on_attempt_end(self.app, self._on_attempt_end)
             # Django's own receiver of the signal logs failures as errors, with their tracebacks.
-            self.app.bus.replace(log_event, partial(log_event, failures=logging.INFO))
+            self.app.bus.log = LogQueue(failures=logging.INFO)
 
     def _on_attempt_end(self, ended: EndedAttempt) -> None:
         raised = RECENT_EXCEPTIONS.pop(ended.run_id)
