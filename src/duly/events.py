@@ -3,7 +3,6 @@
 `duly.observe` turns them into logs, metrics and spans.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -294,7 +293,23 @@ class EventBus:
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001 - an observer must not end a thread of the engine
-                threading.excepthook(
-                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            except SystemExit as error:
+                # In the main thread a signal handler raises it, even in the middle of a subscriber.
+                if threading.current_thread() is threading.main_thread():
+                    raise
+                _report(
+                    RuntimeError(
+                        f"a subscriber called sys.exit({error.code!r}), which does not end the "
+                        "process here"
+                    ).with_traceback(error.__traceback__)
                 )
+            except Exception as error:  # noqa: BLE001 - it must not end a thread of the engine
+                _report(error)
+
+
+def _report(error: Exception) -> None:
+    threading.excepthook(
+        threading.ExceptHookArgs(
+            (type(error), error, error.__traceback__, threading.current_thread())
+        )
+    )

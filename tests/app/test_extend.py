@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import threading
 from datetime import timedelta
 
@@ -54,6 +55,24 @@ def test_a_subscriber_is_told_about_each_attempt(app, ended):
     assert first.tags == second.tags == {"shop": "one"}
     assert second.duration >= timedelta()
     assert second.waited is not None
+
+
+def test_a_subscriber_that_calls_exit_ends_no_thread_of_the_worker(app, monkeypatch):
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    on_attempt_end(app, lambda _: sys.exit("the bank is gone"))
+    told: list[EndedAttempt] = []
+    on_attempt_end(app, told.append)
+    work = app.task(name="work")(lambda: None)
+
+    with app.worker():
+        for _ in range(2):  # The second one needs the thread that called the subscribers.
+            work.enqueue().result(timeout=30)
+
+    assert [each.outcome for each in told] == ["returned", "returned"]
+    assert {str(each.exc_value) for each in reported} == {
+        "a subscriber called sys.exit('the bank is gone'), which does not end the process here"
+    }
 
 
 def test_a_subscriber_gets_the_traceback_of_an_attempt_that_planned_its_retry(app, ended):
