@@ -386,7 +386,7 @@ def _check_final_state(history: History) -> Iterator[Violation]:
     if history.unsettled_after is not None:
         for run in history.runs:
             if run.state not in FINAL:
-                what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
+                what = f"still {run.state} after a drain of {history.unsettled_after:g} s"
                 yield Violation("I13 progress", run.run_id, what)
     for worker_id in history.workers_left_live:
         yield Violation("I5 one holder", "", f"worker {worker_id} is dead but shown as live")

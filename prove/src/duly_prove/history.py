@@ -148,6 +148,6 @@ class History:
     workers_left_live: Sequence[str] = ()
     """Workers that the store calls live although their processes are gone and were recovered."""
     unsettled_after: float | None = None
-    """How many seconds after the last fault something was still unsettled, or None."""
+    """The seconds that the last drain allowed, if some runs had still not ended afterwards."""
     charges_allowed: bool = True
     """Whether anything in this history gave a reason to charge a run for a crash."""

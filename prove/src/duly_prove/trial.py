@@ -70,9 +70,10 @@ class Trial:
         """The instants at which schedules had to fire, derived from the request."""
         self.charges_allowed = True
         self.seconds_to_settle: float | None = None
+        self._drain_seconds = 0.0
         self.retried = 0
         self.violations: list[str] = []
-        """Violations that only the scenario can detect."""
+        """Violations that only the trial or its scenario can detect."""
         self.facts: dict[str, Any] = {}
         """Other measurements of the scenario."""
 
@@ -138,6 +139,8 @@ class Trial:
     def wait_until_recovered(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do, and retry the runs that reached the crash limit.
 
+        Each wait that takes longer than `seconds` is a violation.
+
         A run whose process was killed three times in a row must become a dead letter. It must
         exist, and must run when an operator retries it.
         """
@@ -149,7 +152,11 @@ class Trial:
         if self.retried:
             self.drain(seconds)
         # A worker that died without a claim is declared dead no sooner than others.
-        wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS)
+        if not wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS):
+            self.violations += [
+                f"I5 one holder: worker {worker_id} was still live after {seconds:g} s"
+                for worker_id in self._stale_live_workers()
+            ]
 
     def _stale_live_workers(self) -> list[str]:
         called_live = [
@@ -168,7 +175,8 @@ class Trial:
             tree.end()
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until nothing is left to do. If that takes longer, it is a violation."""
+        self._drain_seconds = seconds
         last = max(1, waiting(self.app))
 
         def is_drained() -> bool:
@@ -176,7 +184,10 @@ class Trial:
             self.report_progress("settling down", max(0, last - left), last)
             return left == 0
 
-        wait_for(is_drained, seconds, _LOOK_SECONDS)
+        if not wait_for(is_drained, seconds, _LOOK_SECONDS):
+            self.violations.append(
+                f"I13 progress: {waiting(self.app)} runs had not ended after {seconds:g} s"
+            )
 
     # -- history --
 
@@ -207,7 +218,7 @@ class Trial:
             workers_left_live=[
                 worker_id for worker_id, state, _pid in self.database.workers() if state == "live"
             ],
-            unsettled_after=DRAIN_SECONDS if unsettled else None,
+            unsettled_after=self._drain_seconds if unsettled else None,
             charges_allowed=self.charges_allowed,
         )
 
