@@ -96,10 +96,11 @@ async def main() -> None:
     for plugin in plugins:
         await plugin.start()
     runs = [await resize.aenqueue(f"{name}.png") for name in ("cat", "dog", "tree")]
-    for run in runs:
-        print(await run.aresult(timeout=30))
+    results = [await run.aresult(timeout=30) for run in runs]
     for plugin in reversed(plugins):
         await plugin.stop()
+    # Only now: the thread of the statsd plugin also prints, and lines of two threads can mix.
+    print(*results, sep="\n")
     await run_in_thread(app.close)
 
 
