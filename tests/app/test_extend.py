@@ -20,6 +20,7 @@ from duly.extend import (
     report_error,
     run_in_thread,
 )
+from duly.observe.log_setup import LineFormatter
 
 
 @pytest.fixture
@@ -95,13 +96,23 @@ def test_a_claim_that_was_handed_back_is_not_an_attempt(untouched):
     assert [each.outcome for each in told] == ["returned"]
 
 
-def test_a_reported_error_is_logged(untouched, caplog):
+def test_a_reported_error_is_logged_with_its_traceback(untouched, caplog):
+    def connect() -> None:
+        raise OSError("no route to host")
+
     with caplog.at_level(logging.ERROR, logger="duly"):
-        report_error(untouched, "the mailer", OSError("no route to host"))
+        try:
+            connect()
+        except OSError as error:
+            report_error(untouched, "the mailer", error)
 
     (line,) = caplog.messages
     assert "the mailer" in line
     assert "no route to host" in line
+    (record,) = caplog.records
+    shown = LineFormatter().format(record)
+    assert "Traceback (most recent call last)" in shown
+    assert "in connect" in shown
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"beat": 60.0}, {"conkurrency": 2}])
