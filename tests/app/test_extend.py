@@ -123,7 +123,7 @@ def test_wrong_settings_of_a_worker_are_refused_before_the_database_is_opened(un
         check_worker_settings(untouched, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"stale_seconds": 0}, {"most": 1}, {"most": 2.5}])
+@pytest.mark.parametrize("wrong", [{"first_resend_after": 0}, {"max_sends": 1}, {"max_sends": 2.5}])
 def test_an_impossible_resend_policy_is_refused(wrong):
     with pytest.raises(BadOption, match=next(iter(wrong))):
         ResendPolicy(**wrong)
