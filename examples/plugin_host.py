@@ -38,7 +38,8 @@ class WorkerPlugin:
         self._worker: EmbeddedWorker | None = None
 
     async def start(self) -> None:
-        # If the host is stopped meanwhile, the worker that has just started is stopped too.
+        # If the host is stopped meanwhile, the worker that has just started is stopped too, and
+        # does not wait for tasks that have begun.
         self._worker = await run_in_thread(self._begin, undo=lambda worker: worker.stop(grace=0))
 
     def _begin(self) -> EmbeddedWorker:
