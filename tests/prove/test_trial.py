@@ -22,7 +22,7 @@ def test_a_trial_also_expects_an_instant_that_has_already_fired(store_url: str, 
         trial.app.schedules.add("quick", workload.order, at=instant, args=(1,))
         fire_due(trial.app.store, 10)
 
-        trial.expect("quick")
+        trial.expect_firings("quick")
 
         assert trial.app.schedules.next("quick") == []
         assert [due[:2] for due in trial.due] == [("quick", 1)]
