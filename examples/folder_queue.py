@@ -52,7 +52,7 @@ class FolderCarrier:
         self._queue = queue
         self._worker = CarrierWorker(**settings)
         # A message may be lost with its file. It is sent again after 30, 60, 120, … seconds.
-        self.pace = ResendPolicy(stale_seconds=30, most=10)
+        self.resend_policy = ResendPolicy(first_resend_after=30, max_sends=10)
 
     def attach(self, app: Duly) -> None:
         self._worker.attach(app)

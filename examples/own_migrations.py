@@ -1,4 +1,4 @@
-"""A migration tool that is not ours: numbered steps of the application, and duly's among them.
+"""A migration tool that is not ours: steps of the application, and duly's versions among them.
 
 `python -m examples.own_migrations FILE` brings an SQLite file up to date, and says what it did.
 """
@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from duly import Duly
-from duly.extend import run_schema_step, schema_versions
+from duly.extend import migrate_schema, schema_versions
 
 Step = Callable[["Migrations"], None]
 
@@ -46,14 +46,14 @@ def make_orders(migrations: Migrations) -> None:
     migrations.connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
 
 
-def step_of_duly(version: int, migrations: Migrations) -> None:
+def migrate_duly(version: int, migrations: Migrations) -> None:
     cursor = migrations.connection.cursor()
-    run_schema_step(cursor, "sqlite", version, transaction=migrations.transaction)
+    migrate_schema(cursor, "sqlite", version, transaction=migrations.transaction)
 
 
 STEPS: dict[str, Step] = {
     "orders": make_orders,
-    **{f"duly-{number}": partial(step_of_duly, number) for number in schema_versions("sqlite")},
+    **{f"duly-{version}": partial(migrate_duly, version) for version in schema_versions("sqlite")},
 }
 
 

@@ -38,7 +38,8 @@ class WorkerPlugin:
         self._worker: EmbeddedWorker | None = None
 
     async def start(self) -> None:
-        # If the host is stopped meanwhile, the worker that has just started is stopped too.
+        # If the host is stopped meanwhile, the worker that has just started is stopped too, and
+        # does not wait for tasks that have begun.
         self._worker = await run_in_thread(self._begin, undo=lambda worker: worker.stop(grace=0))
 
     def _begin(self) -> EmbeddedWorker:
@@ -96,10 +97,11 @@ async def main() -> None:
     for plugin in plugins:
         await plugin.start()
     runs = [await resize.aenqueue(f"{name}.png") for name in ("cat", "dog", "tree")]
-    for run in runs:
-        print(await run.aresult(timeout=30))
+    results = [await run.aresult(timeout=30) for run in runs]
     for plugin in reversed(plugins):
         await plugin.stop()
+    # Only now: the thread of the statsd plugin also prints, and lines of two threads can mix.
+    print(*results, sep="\n")
     await run_in_thread(app.close)
 
 

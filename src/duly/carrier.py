@@ -16,7 +16,7 @@ class CarrierMessage(NamedTuple):
 
     run_id: str
     claim_number: int
-    """How often the run was claimed before. The message can claim the run only while this holds."""
+    """How often the run was claimed before. A message with an old number does nothing."""
     task: str
     queue: str
     priority: int
@@ -26,21 +26,23 @@ class CarrierMessage(NamedTuple):
 class ResendPolicy:
     """How often a run is sent if no worker claims it."""
 
-    stale_seconds: float = RELAY_STALE_SECONDS
+    first_resend_after: float = RELAY_STALE_SECONDS
     """Seconds until it is sent again for the first time. Each later delay is twice as long."""
-    most: int | None = None
+    max_sends: int | None = None
     """After this many sends without a claim, the run is a dead letter. None means no limit."""
 
     def __post_init__(self) -> None:
         """Raise BadOption for values that cannot work."""
-        if not 1 <= self.stale_seconds <= DELAY_SECONDS:
+        if not 1 <= self.first_resend_after <= DELAY_SECONDS:
             raise BadOption(
-                f"stale_seconds must be from 1 to {DELAY_SECONDS}, not {self.stale_seconds!r}"
+                f"first_resend_after must be from 1 to {DELAY_SECONDS} seconds, "
+                f"not {self.first_resend_after!r}"
             )
-        if self.most is not None and (type(self.most) is not int or self.most < 2):  # noqa: PLR2004 - named in the message
+        sends = self.max_sends
+        if sends is not None and (type(sends) is not int or sends < 2):  # noqa: PLR2004 - named in the message
             raise BadOption(
-                "most must be a whole number of at least 2, since the first message may be lost, "
-                f"or None for no limit, not {self.most!r}"
+                "max_sends must be a whole number of at least 2, since the first message may be "
+                f"lost, or None for no limit, not {sends!r}"
             )
 
 
@@ -58,7 +60,7 @@ class Carrier(Protocol):
     """An engine whose workers run tasks of duly: `@app.task(carrier=…)`."""
 
     @property
-    def pace(self) -> ResendPolicy:
+    def resend_policy(self) -> ResendPolicy:
         """How often a run is sent that no worker claims. It is read again for every batch."""
         ...
 

@@ -157,6 +157,7 @@ class EngineFailed(NamedTuple):
 
     what: str
     error: str
+    traceback: str | None = None
 
 
 class ClaimsHandedBack(NamedTuple):

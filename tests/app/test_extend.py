@@ -21,6 +21,7 @@ from duly.extend import (
     report_error,
     run_in_thread,
 )
+from duly.observe.log_setup import LineFormatter
 
 
 @pytest.fixture
@@ -114,13 +115,23 @@ def test_a_claim_that_was_handed_back_is_not_an_attempt(untouched):
     assert [each.outcome for each in told] == ["returned"]
 
 
-def test_a_reported_error_is_logged(untouched, caplog):
+def test_a_reported_error_is_logged_with_its_traceback(untouched, caplog):
+    def connect() -> None:
+        raise OSError("no route to host")
+
     with caplog.at_level(logging.ERROR, logger="duly"):
-        report_error(untouched, "the mailer", OSError("no route to host"))
+        try:
+            connect()
+        except OSError as error:
+            report_error(untouched, "the mailer", error)
 
     (line,) = caplog.messages
     assert "the mailer" in line
     assert "no route to host" in line
+    (record,) = caplog.records
+    shown = LineFormatter().format(record)
+    assert "Traceback (most recent call last)" in shown
+    assert "in connect" in shown
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"beat": 60.0}, {"conkurrency": 2}])
@@ -131,7 +142,7 @@ def test_wrong_settings_of_a_worker_are_refused_before_the_database_is_opened(un
         check_worker_settings(untouched, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"stale_seconds": 0}, {"most": 1}, {"most": 2.5}])
+@pytest.mark.parametrize("wrong", [{"first_resend_after": 0}, {"max_sends": 1}, {"max_sends": 2.5}])
 def test_an_impossible_resend_policy_is_refused(wrong):
     with pytest.raises(BadOption, match=next(iter(wrong))):
         ResendPolicy(**wrong)

@@ -79,12 +79,17 @@ def test_an_unknown_task_is_not_claimed_and_the_log_names_the_remedy(app, fleet,
     assert app.workers.list() == [], "no worker was started for the unknown task"
 
 
-def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
+def test_a_run_is_handed_over_by_the_resend_policy_of_its_carrier(app):
     engine = celery.Celery("engine", set_as_current=False)
     asked = []
     carriers = [
-        CeleryCarrier(engine, stale=30, most=2),
-        RQCarrier(rq.Queue("q", connection=redis.Redis()), app="shop:app", stale=30, most=2),
+        CeleryCarrier(engine, first_resend_after=30, max_sends=2),
+        RQCarrier(
+            rq.Queue("q", connection=redis.Redis()),
+            app="shop:app",
+            first_resend_after=30,
+            max_sends=2,
+        ),
     ]
     for number, carrier in enumerate(carriers):
         app.task(carrier=carrier, name=f"pay-{number}")(lambda: None)
@@ -99,8 +104,8 @@ def test_a_run_is_handed_over_at_the_pace_of_its_carrier(app):
     assert (hand_over.stale, hand_over.most) == (30_000_000, 2)
 
 
-@pytest.mark.parametrize("wrong", [{"stale": 0}, {"most": 1}, {"most": 2.5}])
-def test_an_impossible_pace_of_handing_over_is_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"first_resend_after": 0}, {"max_sends": 1}, {"max_sends": 2.5}])
+def test_an_impossible_resend_policy_of_a_carrier_is_refused(wrong):
     with pytest.raises(BadOption, match=next(iter(wrong))):
         RQCarrier(rq.Queue("q", connection=redis.Redis()), app="shop:app", **wrong)
 

@@ -54,7 +54,7 @@ GOOD = History(
         for kind in ("invoked", "accepted")
         for i, t in (("o", ORDER), ("c", CHARGE), ("n", NOTIFY))
     ],
-    events=None,
+    transitions=None,
     body_signals=[sign("begin", "c", 1, 1.0), sign("end", "c", 1, 1.1)],
     effects=[
         Effect("o", 2, 1, ORDER, "row"),
@@ -64,7 +64,7 @@ GOOD = History(
     runs=[run("o", ORDER, claim=2), run("c", CHARGE), run("n", NOTIFY)],
     attempts=[AttemptAtEnd("o", 1, 1, "lost", "a")],
     transactional=frozenset({ORDER}),
-    held=frozenset({CHARGE}),
+    hold_tasks=frozenset({CHARGE}),
 )
 GOOD_EVENTS = [READY, CLAIM, REQUEUE, SECOND_CLAIM, END]
 
@@ -77,7 +77,7 @@ def with_events(*events: Transition) -> History:
         runs=GOOD.runs[:1],
         effects=GOOD.effects[:1],
         body_signals=(),
-        events=list(events),
+        transitions=list(events),
     )
 
 
@@ -178,7 +178,7 @@ BROKEN = {
         "I12",
         replace(GOOD, attempts=[AttemptAtEnd("o", n, 1, "lost", "a") for n in range(1, 20)]),
     ),
-    "a charge without a kill": ("I12", replace(GOOD, charges_allowed=False)),
+    "a charge without a kill": ("I12", replace(GOOD, crash_charges_allowed=False)),
     "a failure that no body raised": (
         "I12",
         replace(
@@ -188,7 +188,7 @@ BROKEN = {
     ),
     "a run that never ends": (
         "I13",
-        replace(GOOD, runs=[*GOOD.runs[:2], run("n", NOTIFY, "queued")], unsettled_after=9.0),
+        replace(GOOD, runs=[*GOOD.runs[:2], run("n", NOTIFY, "queued")], unfinished_after=9.0),
     ),
     "a run in two tables": (
         "I14",

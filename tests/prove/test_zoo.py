@@ -26,8 +26,8 @@ from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_V
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.prove.mutants"
-SETTLE_SECONDS = 2.0
-"""Violations have occurred by then, and most mutants never settle down."""
+SHORT_DRAIN_SECONDS = 2.0
+"""Violations have occurred by then. With most mutants, some runs never end."""
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores("sqlite-wal")]
 
@@ -67,13 +67,13 @@ def python_path() -> str:
 def caught(trial: Trial) -> set[str]:
     """End a trial of a mutant and return the numbers of the violated invariants."""
     trial.feeder.stop()
-    return judged(trial, SETTLE_SECONDS)
+    return judged(trial, SHORT_DRAIN_SECONDS)
 
 
-def judged(trial: Trial, settle_seconds: float) -> set[str]:
+def judged(trial: Trial, drain_seconds: float) -> set[str]:
     """Like `caught`, for trials whose runs come only from schedules."""
-    trial.drain(settle_seconds)
-    trial.stop_trees()
+    trial.drain(drain_seconds)
+    trial.stop_all()
     return broken(trial)
 
 
@@ -144,7 +144,7 @@ def freeze_one(trial: Trial, tree: ProcessTree) -> None:
 
 def only_work(trial: Trial) -> None:
     """Inject no faults."""
-    trial.charges_allowed = False
+    trial.crash_charges_allowed = False
     for _ in range(2):
         trial.start_tree(processes=1)
     trial.feeder.start()
@@ -170,7 +170,7 @@ def fire_and_die(trial: Trial) -> None:
         app="duly_prove.firing_crash_workload:app",
         environment={PLAN_VARIABLE: str(plan)},
     )
-    wait_for(lambda: trial.journal.read_faults() != [], 20)
+    wait_for(lambda: trial.observations.read_faults() != [], 20)
     wait_for(lambda: trial.app.schedules.get("fired").state == "ended", 20)
 
 
@@ -178,7 +178,7 @@ def fire(trial: Trial, **when: Any) -> None:
     """Add a schedule, and record its expected firings."""
     rules = {"misfire": "all", "overlap": "allow"}
     trial.app.schedules.add("fired", workload.order, args=(1,), **rules, **when)
-    trial.expect("fired")
+    trial.expect_firings("fired")
 
 
 ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
@@ -236,7 +236,7 @@ def test_a_mutant_of_schedules_is_caught(mutant: str, trial: Trial):
 
     SCHEDULE_ZOO[mutant](trial)
 
-    assert "I15" in judged(trial, SETTLE_SECONDS)
+    assert "I15" in judged(trial, SHORT_DRAIN_SECONDS)
 
 
 @pytest.mark.parametrize("act", SCHEDULE_ZOO.values(), ids=lambda act: act.__name__)
@@ -274,7 +274,7 @@ def test_the_engine_without_a_mutant_survives_the_same_faults(trial: Trial):
 
     trial.feeder.stop()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()
     assert broken(trial) == set()
 
 

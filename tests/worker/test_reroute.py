@@ -21,7 +21,7 @@ WAIT = 20
 class Fleet:
     """Another engine, as far as we see it."""
 
-    pace = ResendPolicy()
+    resend_policy = ResendPolicy()
 
     def __init__(self):
         self.sent = []

@@ -57,7 +57,7 @@ INTEGRATIONS = (
 )
 OF_THE_ENGINE = {
     "Duly": {"use_url"},
-    "EmbeddedWorker": {"carry", "limit_queue"},
+    "EmbeddedWorker": {"carry", "leased_id", "limit_queue"},
     "Filter": {"resolve"},
     "Guard": {"call_ledger", "enter", "ledger"},
     "PostgresTestStore": {"advance", "clock", "freeze", "remove"},

@@ -61,8 +61,8 @@ def check(history: History) -> CheckResult:
     found = verdict.violations
     found += _no_loss_and_no_invention(history)
     found += _check_one_place(history)
-    if history.events is not None:
-        found += _transitions(history.events)
+    if history.transitions is not None:
+        found += _transitions(history.transitions)
         found += _claims_counted(history)
     found += _effects(history)
     found += _schedules(history)
@@ -98,9 +98,9 @@ def _check_one_place(history: History) -> Iterator[Violation]:
         yield Violation("I19 honest reads", run_id, "it was final and later was not")
 
 
-def _transitions(events: Sequence[Transition]) -> Iterator[Violation]:
+def _transitions(transitions: Sequence[Transition]) -> Iterator[Violation]:
     standings: dict[str, _RunProgress] = defaultdict(_RunProgress)
-    for event in events:
+    for event in transitions:
         yield from standings[event.run_id].take(event)
 
 
@@ -177,7 +177,7 @@ class _RunProgress:
 
 def _claims_counted(history: History) -> Iterator[Violation]:
     claims: dict[str, int] = defaultdict(int)
-    for event in history.events or ():
+    for event in history.transitions or ():
         claims[event.run_id] += event.kind == "claim"
     for run in history.runs:
         if run.claim_number != claims[run.run_id]:
@@ -197,7 +197,7 @@ def _effects(history: History) -> Iterator[Violation]:
         yield from _result(run)
         if run.task in history.transactional:
             yield from _exactly_once(run, mine)
-        elif run.task in history.held:
+        elif run.task in history.hold_tasks:
             yield from _at_most_once(run, mine, begins)
         elif run.state == State.SUCCEEDED and not mine:
             yield Violation("I1 no loss", run.run_id, "it succeeded and had no effect")
@@ -306,7 +306,7 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
     for (run_id, _generation), count in losses.items():
         if count > LOSSES:
             yield Violation("I12 bounded", run_id, f"{count} of its attempts were lost")
-        if count and not history.charges_allowed:
+        if count and not history.crash_charges_allowed:
             yield Violation("I12 bounded", run_id, "an attempt was lost without a kill")
     for run in history.runs:
         if run.state == State.FAILED and run.cause != "crashed":
@@ -315,7 +315,7 @@ def _bounded(history: History, verdict: CheckResult) -> Iterator[Violation]:
             )
         if run.crashes > CRASH_LIMIT:
             yield Violation("I12 bounded", run.run_id, f"it was charged {run.crashes} crashes")
-        if run.crashes and not history.charges_allowed:
+        if run.crashes and not history.crash_charges_allowed:
             yield Violation("I12 bounded", run.run_id, "it was charged although nothing was killed")
 
 
@@ -383,10 +383,10 @@ def _live_overlap(earlier: _BodySpan, later: _BodySpan, freezes: list[Freeze]) -
 
 
 def _check_final_state(history: History) -> Iterator[Violation]:
-    if history.unsettled_after is not None:
+    if history.unfinished_after is not None:
         for run in history.runs:
             if run.state not in FINAL:
-                what = f"still {run.state} {history.unsettled_after:.1f} s after the last strike"
+                what = f"still {run.state} after a drain of {history.unfinished_after:g} s"
                 yield Violation("I13 progress", run.run_id, what)
     for worker_id in history.workers_left_live:
         yield Violation("I5 one holder", "", f"worker {worker_id} is dead but shown as live")

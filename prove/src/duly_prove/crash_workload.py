@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from duly_prove.self_kill import arm, take_next
-from duly_prove.workload import app, journal
+from duly_prove.workload import app, observations
 
 __all__ = ["PLAN_VARIABLE", "app"]
 
@@ -19,7 +19,7 @@ def _arm_from_plan() -> None:
     plan = os.environ.get(PLAN_VARIABLE)
     point = take_next(Path(plan)) if plan else None
     if point is not None:
-        arm(point, journal)
+        arm(point, observations)
 
 
 _arm_from_plan()

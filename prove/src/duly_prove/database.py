@@ -74,7 +74,7 @@ class Database:
         """Return the ledger as runs and the numbers that they were called with."""
         return [(str(run_id), int(number)) for run_id, number in self._read("numbers")]
 
-    def events(self) -> list[Transition]:
+    def transitions(self) -> list[Transition]:
         """Return all recorded transitions."""
         return [Transition._make(map(_plain, row)) for row in self._read("events")]
 

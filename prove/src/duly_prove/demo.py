@@ -151,7 +151,7 @@ class Demo:
         wait_for(lambda: all(map(is_gone, self._zombies)), LEASE_SECONDS * 2)
         wait_for(lambda: not waiting(trial.app), LEASE_SECONDS * 2)
         self._report_progress("stopping workers")
-        trial.stop_trees()
+        trial.stop_all()
         return self._count(monotonic() - began_at)
 
     def _order(self, number: int, random: Random) -> Call[Any]:
@@ -247,7 +247,7 @@ class Demo:
 
     def _effects(self) -> Iterator[Effect]:
         yield from self._trial.database.rows()
-        yield from self._trial.journal.read_effects()
+        yield from self._trial.observations.read_effects()
 
 
 def _row(

@@ -14,7 +14,7 @@ from duly.worker.process_lifetime import die_with_parent
 from duly_prove.freeze_workload import FreezingDuly
 from duly_prove.process_tree import TREE_VARIABLE
 from duly_prove.workload import app as workload
-from duly_prove.workload import journal
+from duly_prove.workload import observations
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     ended = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    app = FreezingDuly(journal, os.getpid())
+    app = FreezingDuly(observations, os.getpid())
     app.registry, app.bus = workload.registry, workload.bus
     settings = {name: options[name] for name in ("lease", "beat", "grace")}
     limits = {name: options[name] for name in ("concurrency", "async_limit")}

@@ -100,7 +100,7 @@ def gather(trial: Trial, scenario: str, scale: float, *, again: str | None = Non
         "counts": count_all(history, verdict),
         "measured": {
             "seconds": round(monotonic() - began_at, 1),
-            "seconds_to_settle_after_the_last_strike": _rounded(trial.seconds_to_settle),
+            "seconds_to_settle_after_the_last_strike": _rounded(trial.seconds_to_recover),
             "largest_overlap_of_two_live_bodies_seconds": round(verdict.largest_overlap, 4),
             "largest_overlap_in_embedded_workers_seconds": round(
                 verdict.largest_embedded_overlap, 4

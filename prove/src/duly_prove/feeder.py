@@ -25,12 +25,12 @@ _LONG_MILLISECONDS = (1_000, 2_000)
 _SNAPSHOT_SECONDS = 0.25
 
 
-def everything(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
+def everything(number: int, random: Random, *, duration_factor: float = 1.0) -> Call[Any]:
     """Return a call of one of all kinds of task, most of them transactional or held.
 
-    With few runs, tasks may take longer, so that a fault hits as many running ones.
+    With few runs, tasks should take longer, so that a fault hits as many running ones.
     """
-    milliseconds = round(random.randint(*_MILLISECONDS) * longer)
+    milliseconds = round(random.randint(*_MILLISECONDS) * duration_factor)
     draw = random.random()
     for share, make in _SHARES:
         draw -= share
@@ -39,7 +39,9 @@ def everything(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]
     return workload.notify.call(number, milliseconds, milliseconds)
 
 
-def everything_and_long_bodies(number: int, random: Random, *, longer: float = 1.0) -> Call[Any]:
+def everything_and_long_bodies(
+    number: int, random: Random, *, duration_factor: float = 1.0
+) -> Call[Any]:
     """Return a call of any kind, sometimes one that is still running after a takeover."""
     draw = random.random()
     if draw < _LONG_SHARE:
@@ -47,7 +49,7 @@ def everything_and_long_bodies(number: int, random: Random, *, longer: float = 1
     if draw < 2 * _LONG_SHARE:
         short = random.randint(5, 90)
         return workload.notify.call(number, short, random.randint(*_LONG_MILLISECONDS))
-    return everything(number, random, longer=longer)
+    return everything(number, random, duration_factor=duration_factor)
 
 
 _SHARES: tuple[tuple[float, Callable[[int, int], Call[Any]]], ...] = (

@@ -15,7 +15,7 @@ from duly.store.protocol import Store
 from duly.store.schedule_ops import FireSchedules
 from duly_prove.self_kill import arm, take_next
 from duly_prove.workload import app as workload
-from duly_prove.workload import journal
+from duly_prove.workload import observations
 
 PLAN_VARIABLE = "DULY_PROVE_FIRING_PLAN"
 
@@ -41,7 +41,7 @@ class _FiringCrashStore:
         if self._plan is not None and any(isinstance(op, FireSchedules) for op in ops):
             point = take_next(self._plan)
             if point is not None:
-                arm(point, journal)
+                arm(point, observations)
         return self._store.apply(ops)
 
 

@@ -17,7 +17,7 @@ from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
 from duly.store.protocol import Store, TaskTransaction
 from duly_prove.observation_log import ObservationLog
 from duly_prove.workload import app as workload
-from duly_prove.workload import journal
+from duly_prove.workload import observations
 
 BEFORE_SETTLE, BEFORE_COMMIT, IN_CLAIM = "settle", "commit", "claim"
 
@@ -30,9 +30,11 @@ def freeze_flag(folder: Path, asked: int) -> Path:
 class FreezingDuly(Duly):
     """An application whose store freezes before it settles."""
 
-    def __init__(self, journal: ObservationLog, asked: int) -> None:
+    def __init__(self, observations: ObservationLog, asked: int) -> None:
         super().__init__()
-        self._flag = None if journal.folder is None else freeze_flag(journal.folder, asked)
+        self._flag = (
+            None if observations.folder is None else freeze_flag(observations.folder, asked)
+        )
         faultpoints.arm("claim.before_commit", self._stop_in_claim)
 
     @property
@@ -57,7 +59,7 @@ class _FreezingStore:
         is_late = bool(settles) and _freeze_if_requested(self._flag, BEFORE_SETTLE)
         answers = self._store.apply(ops)
         if is_late:
-            journal.late_write(sum(answers[place] is Settled.CLAIM_LOST for place in settles))
+            observations.late_write(sum(answers[place] is Settled.CLAIM_LOST for place in settles))
         return answers
 
     def task_transaction(self, seconds: float | None = None) -> "_FreezingTaskTransaction":
@@ -85,5 +87,5 @@ def _freeze_if_requested(flag: Path | None, where: str) -> bool:
     return is_asked
 
 
-app = FreezingDuly(journal, os.getppid())
+app = FreezingDuly(observations, os.getppid())
 app.registry, app.bus = workload.registry, workload.bus

@@ -120,7 +120,7 @@ class History:
     """Everything that is known about what happened."""
 
     requests: Sequence[EnqueueRequest] = ()
-    events: Sequence[Transition] | None = None
+    transitions: Sequence[Transition] | None = None
     """None if no triggers were installed."""
     body_signals: Sequence[BodySignal] = ()
     effects: Sequence[Effect] = ()
@@ -133,7 +133,7 @@ class History:
     runs: Sequence[RunAtEnd] = ()
     attempts: Sequence[AttemptAtEnd] = ()
     transactional: frozenset[str] = frozenset()
-    held: frozenset[str] = frozenset()
+    hold_tasks: frozenset[str] = frozenset()
     due: Sequence[DueInstant] = ()
     firings: Sequence[FiringAtEnd] = ()
     scheduled_runs: Sequence[ScheduledRun] = ()
@@ -147,7 +147,7 @@ class History:
     """The problems that the database's own check reports."""
     workers_left_live: Sequence[str] = ()
     """Workers that the store calls live although their processes are gone and were recovered."""
-    unsettled_after: float | None = None
-    """How many seconds after the last fault something was still unsettled, or None."""
-    charges_allowed: bool = True
+    unfinished_after: float | None = None
+    """The seconds that the last drain allowed, if some runs had still not ended afterwards."""
+    crash_charges_allowed: bool = True
     """Whether anything in this history gave a reason to charge a run for a crash."""

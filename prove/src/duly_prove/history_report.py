@@ -19,7 +19,7 @@ def count_all(history: History, verdict: CheckResult) -> dict[str, int]:
     effects = Counter(
         (effect.run_id, effect.generation)
         for effect in history.effects
-        if effect.task not in history.transactional | history.held
+        if effect.task not in history.transactional | history.hold_tasks
     )
     return {
         "enqueued": sum(request.kind == "accepted" for request in history.requests),
@@ -33,7 +33,7 @@ def count_all(history: History, verdict: CheckResult) -> dict[str, int]:
         "bodies": sum(sign.kind == "begin" for sign in history.body_signals),
         "effects": len(history.effects),
         "rerun_effects_again": sum(times - 1 for times in effects.values()),
-        "transitions": len(history.events or ()),
+        "transitions": len(history.transitions or ()),
         "instants_due": len(history.due),
         "firings": len(history.firings),
         "instants_missed": sum(found.invariant == MISSED for found in verdict.violations),
@@ -45,7 +45,7 @@ def history_of_run(history: History, run_id: str) -> list[dict[str, Any]]:
     """Return everything known about one run, in chronological order."""
     told: list[tuple[int, dict[str, Any]]] = [
         (event.at, {"by": "store", **_describe(event, "run_id", "at")})
-        for event in history.events or ()
+        for event in history.transitions or ()
         if event.run_id == run_id
     ]
     told += [

@@ -31,7 +31,7 @@ class TreeSettings(NamedTuple):
 
     url: str
     folder: Path
-    """The folder with the journals of all processes in this tree."""
+    """The folder with the observations of all processes in this tree."""
     lease: float = 1.5
     beat: float = 0.4
     grace: float = 5.0

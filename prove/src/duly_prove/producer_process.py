@@ -11,7 +11,7 @@ from duly_prove.history import EnqueueRequest
 from duly_prove.observation_log import FOLDER_VARIABLE
 from duly_prove.process_starter import ProcessStarter, StartedProcess
 from duly_prove.self_kill import arm
-from duly_prove.workload import app, journal, notify, order
+from duly_prove.workload import app, notify, observations, order
 
 PROGRAM = "duly_prove.producer_process"
 
@@ -38,14 +38,14 @@ def main() -> None:
     """Enqueue until killed."""
     parent, point, count = sys.argv[1:]
     die_with_parent(int(parent))
-    arm(point, journal)
+    arm(point, observations)
     for number in range(int(count)):
         task = (order, notify)[number % 2]
         call: Call[Any] = task.call(number, 1)
         run_id, name = call.op.run_id, call.op.task
-        journal.request(EnqueueRequest("invoked", run_id, name))
+        observations.request(EnqueueRequest("invoked", run_id, name))
         app.enqueue_many([call])
-        journal.request(EnqueueRequest("accepted", run_id, name))
+        observations.request(EnqueueRequest("accepted", run_id, name))
 
 
 if __name__ == "__main__":

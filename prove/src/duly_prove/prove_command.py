@@ -77,8 +77,8 @@ def command(
     for url in urls:
         for name in only or SCENARIOS:
             title = f"{name} on {'SQLite' if url is None else 'PostgreSQL'}"
-            with _progress_display(console, title) as tell:
-                evidence = _prove(name, url, tell, scale=scale, seed=seed, again=again)
+            with _progress_display(console, title) as report_progress:
+                evidence = _prove(name, url, report_progress, scale=scale, seed=seed, again=again)
             _report(console, evidence, evidence.write(out))
             found.append(evidence)
     if session.as_json:
@@ -87,10 +87,16 @@ def command(
 
 
 def _prove(
-    name: str, url: str | None, tell: ProgressReport, *, scale: float, seed: int, again: str | None
+    name: str,
+    url: str | None,
+    report_progress: ProgressReport,
+    *,
+    scale: float,
+    seed: int,
+    again: str | None,
 ) -> Evidence:
     with ScratchFolder() as folder, scratch_url(url, folder.path) as place:
-        with Trial(place, folder.path, seed=seed, tell=tell) as trial:
+        with Trial(place, folder.path, seed=seed, report_progress=report_progress) as trial:
             found = gather(trial, name, scale, again=again)
         if not found.holds:
             folder.keep()
@@ -116,14 +122,14 @@ def _progress_callback(
 ) -> ProgressReport:
     said_at = monotonic()
 
-    def tell(what: str, done: int, total: int) -> None:
+    def report_progress(what: str, done: int, total: int) -> None:
         nonlocal said_at
         progress.update(bar, description=f"{title}: {what}", completed=done, total=total)
         if not console.is_terminal and monotonic() - said_at > _PROGRESS_SECONDS:
             said_at = monotonic()
             console.print(f"{title}: {what} {done}/{total}", markup=False, highlight=False)
 
-    return tell
+    return report_progress
 
 
 def _report(console: Console, found: Evidence, file: Path) -> None:

@@ -11,7 +11,7 @@ from duly.worker.process_lifetime import die_with_parent
 from duly_prove.observation_log import FOLDER_VARIABLE
 from duly_prove.process_starter import ProcessStarter, StartedProcess
 from duly_prove.self_kill import arm
-from duly_prove.workload import app, fragile, journal
+from duly_prove.workload import app, fragile, observations
 
 
 def start_retry_process(
@@ -32,7 +32,7 @@ def main() -> None:
     parent, rate, point = sys.argv[1:]
     die_with_parent(int(parent))
     if point:
-        arm(point, journal)
+        arm(point, observations)
     began_at = monotonic()
     which = Filter(task=fragile.name)
     bulk = app.dead.retry(which=which, rate=float(rate), actor="prove", reason="address known")

@@ -130,7 +130,7 @@ class _ScheduleDemo:
         wait_for(self._have_ended, _PATIENCE_SECONDS, _LOOK_SECONDS)
         trial.wait_until_recovered(_PATIENCE_SECONDS)
         self._report_progress("stopping workers")
-        trial.stop_trees()
+        trial.stop_all()
         return self._count(monotonic() - began_at)
 
     def _add_schedules(self, end: datetime) -> None:
@@ -145,7 +145,7 @@ class _ScheduleDemo:
                 end=end,
                 **_when(name),
             )
-            self._trial.expect(name)
+            self._trial.expect_firings(name)
 
     def _strike_for(self, seconds: float) -> None:
         until = monotonic() + seconds

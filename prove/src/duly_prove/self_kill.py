@@ -9,7 +9,7 @@ from duly import faultpoints
 from duly_prove.observation_log import ObservationLog
 
 
-def arm(text: str, journal: ObservationLog) -> None:
+def arm(text: str, observations: ObservationLog) -> None:
     """Kill this process at the n-th hit of a point, given as `name@n`."""
     point, _, nth = text.partition("@")
     left = int(nth or 1)
@@ -18,7 +18,7 @@ def arm(text: str, journal: ObservationLog) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            journal.fault(point)
+            observations.fault(point)
             os.kill(os.getpid(), signal.SIGKILL)
 
     faultpoints.arm(point, strike)

@@ -1,4 +1,4 @@
-"""The supervisor process of a tree: the same as `duly worker`, with journals and faults."""
+"""The supervisor process of a tree: the same as `duly worker`, with observations and faults."""
 
 import json
 import os
@@ -24,12 +24,12 @@ def main() -> int:
     die_with_parent(options["parent"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reserve = SpareProcesses(options["reserve"], Path(options["folder"]))
-    journal = ObservationLog.of_this_process()
+    observations = ObservationLog.of_this_process()
     bus = EventBus()
-    bus.subscribe(journal.event, successes=False)
+    bus.subscribe(observations.event, successes=False)
     point = os.environ.pop(SUPERVISOR_POINT_VARIABLE, None)
     if point is not None:
-        arm(point, journal)
+        arm(point, observations)
     settings = WorkerSettings(
         concurrency=options["concurrency"],
         async_limit=options["async_limit"],

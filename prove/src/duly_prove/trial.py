@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Trial:
-    """A context manager whose processes are always gone afterwards."""
+    """One scenario on one database: starts supervisors, feeds runs, and ends all its processes."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Trial:
         folder: Path,
         *,
         seed: int,
-        tell: ProgressReport = lambda _what, _done, _all: None,
+        report_progress: ProgressReport = lambda _what, _done, _all: None,
         records_transitions: bool = True,
         rate: float = RATE,
         starter: ProcessStarter | None = None,
@@ -46,17 +46,17 @@ class Trial:
         self.url = url
         self.folder = folder
         self.seed = seed
-        self.report_progress = tell
+        self.report_progress = report_progress
         self.starter = starter or InterpreterStarter()
         self._records_transitions = records_transitions
         self._rate = rate
-        self.longer = RATE / rate
+        self.duration_factor = RATE / rate
         """The factor that makes tasks longer at a lower rate, so that equally many are running."""
         self.random = Random(seed)  # noqa: S311 - a seed must repeat what it chose
         self.app = workload.app
         self.app.use_url(url)
         self.database = Database()
-        self.journal = ObservationLog(folder)
+        self.observations = ObservationLog(folder)
         self.settings = TreeSettings(url, folder)
         self.adapt: Callable[[TreeSettings], TreeSettings] = lambda settings: settings
         """Changes the settings of every tree that a scenario starts."""
@@ -65,14 +65,17 @@ class Trial:
         """Programs with an embedded worker, which have neither a supervisor nor children."""
         self.faults: list[InjectedFault] = []
         self.freezes: list[Freeze] = []
-        self.feeder = self._feeder(partial(everything, longer=self.longer), backlog=60)
+        self.feeder = self._make_feeder(
+            partial(everything, duration_factor=self.duration_factor), backlog=60
+        )
         self.due: list[DueInstant] = []
         """The instants at which schedules had to fire, derived from the request."""
-        self.charges_allowed = True
-        self.seconds_to_settle: float | None = None
+        self.crash_charges_allowed = True
+        self.seconds_to_recover: float | None = None
+        self._drain_seconds = 0.0
         self.retried = 0
         self.violations: list[str] = []
-        """Violations that only the scenario can detect."""
+        """Violations that only the trial or its scenario can detect."""
         self.facts: dict[str, Any] = {}
         """Other measurements of the scenario."""
 
@@ -91,7 +94,7 @@ class Trial:
 
     def use_mix(self, mix: Mix, *, backlog: int) -> None:
         """Enqueue other calls than those of every kind."""
-        self.feeder = self._feeder(mix, backlog=backlog)
+        self.feeder = self._make_feeder(mix, backlog=backlog)
 
     def start_tree(self, **changes: Any) -> ProcessTree:  # noqa: ANN401 - fields of TreeSettings
         """Start one more supervisor."""
@@ -124,7 +127,7 @@ class Trial:
         self.trees.append(new)
         return new
 
-    def expect(self, schedule: str) -> None:
+    def expect_firings(self, schedule: str) -> None:
         """Record the instants at which a schedule with an end has to fire, since it was added.
 
         The stored next instant is not used: the schedule may have fired already.
@@ -138,18 +141,24 @@ class Trial:
     def wait_until_recovered(self, seconds: float = DRAIN_SECONDS) -> None:
         """Wait until nothing is left to do, and retry the runs that reached the crash limit.
 
+        Each wait that takes longer than `seconds` is a violation.
+
         A run whose process was killed three times in a row must become a dead letter. It must
         exist, and must run when an operator retries it.
         """
         began_at = monotonic()
         self.drain(seconds)
-        self.seconds_to_settle = monotonic() - began_at
-        crashed = Filter(state="failed")
-        self.retried = self.app.dead.retry(which=crashed, actor="prove", reason="killed").done
+        self.seconds_to_recover = monotonic() - began_at
+        failed = Filter(state="failed")
+        self.retried = self.app.dead.retry(which=failed, actor="prove", reason="killed").done
         if self.retried:
             self.drain(seconds)
         # A worker that died without a claim is declared dead no sooner than others.
-        wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS)
+        if not wait_for(lambda: not self._stale_live_workers(), seconds, _LOOK_SECONDS):
+            self.violations += [
+                f"I5 one holder: worker {worker_id} was still live after {seconds:g} s"
+                for worker_id in self._stale_live_workers()
+            ]
 
     def _stale_live_workers(self) -> list[str]:
         called_live = [
@@ -157,47 +166,51 @@ class Trial:
         ]
         return [worker_id for worker_id, pid in called_live if is_gone(pid)]
 
-    def stop_trees(self) -> None:
-        """Ask all supervisors to stop, and kill those that do not."""
-        everybody = [*self.trees, *self.embedded]
-        for tree in everybody:
-            tree.signal_supervisor(signal.SIGTERM)
-        statuses = [tree.wait(STOP_SECONDS) for tree in everybody]
+    def stop_all(self) -> None:
+        """Ask all supervisors and embedded programs to stop, and kill those that do not."""
+        processes = [*self.trees, *self.embedded]
+        for process in processes:
+            process.signal_supervisor(signal.SIGTERM)
+        statuses = [process.wait(STOP_SECONDS) for process in processes]
         self.facts["supervisors_stopped"] = statuses[: len(self.trees)]
-        for tree in everybody:
-            tree.end()
+        for process in processes:
+            process.end()
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until nothing is left to do. If that takes longer, it is a violation."""
+        self._drain_seconds = seconds
         last = max(1, waiting(self.app))
 
         def is_drained() -> bool:
             left = waiting(self.app)
-            self.report_progress("settling down", max(0, last - left), last)
+            self.report_progress("draining", max(0, last - left), last)
             return left == 0
 
-        wait_for(is_drained, seconds, _LOOK_SECONDS)
+        if not wait_for(is_drained, seconds, _LOOK_SECONDS):
+            self.violations.append(
+                f"I13 progress: {waiting(self.app)} runs had not ended after {seconds:g} s"
+            )
 
     # -- history --
 
     def history(self) -> History:
         """Return everything that the checker needs."""
         self.report_progress("reading back", 0, 1)
-        requests: list[EnqueueRequest] = [*self.feeder.requests, *self.journal.read_requests()]
-        effects = [*self.database.rows(), *self.journal.read_effects()]
-        unsettled = waiting(self.app)
-        events = self.database.events() if self._records_transitions else None
+        requests: list[EnqueueRequest] = [*self.feeder.requests, *self.observations.read_requests()]
+        effects = [*self.database.rows(), *self.observations.read_effects()]
+        left = waiting(self.app)
+        transitions = self.database.transitions() if self._records_transitions else None
         return History(
             requests=requests,
-            events=events,
-            body_signals=self.journal.read_body_signals(),
+            transitions=transitions,
+            body_signals=self.observations.read_body_signals(),
             effects=effects,
             freezes=self.freezes,
-            embedded=self._embedded_claims(events or ()),
+            embedded=self._embedded_claims(transitions or ()),
             runs=self.database.runs(),
             attempts=self.database.attempts(),
             transactional=workload.TRANSACTIONAL,
-            held=workload.HELD,
+            hold_tasks=workload.HELD,
             due=self.due,
             firings=self.database.firings(),
             scheduled_runs=self.database.scheduled_runs(),
@@ -207,36 +220,36 @@ class Trial:
             workers_left_live=[
                 worker_id for worker_id, state, _pid in self.database.workers() if state == "live"
             ],
-            unsettled_after=DRAIN_SECONDS if unsettled else None,
-            charges_allowed=self.charges_allowed,
+            unfinished_after=self._drain_seconds if left else None,
+            crash_charges_allowed=self.crash_charges_allowed,
         )
 
-    def _embedded_claims(self, events: Sequence[Transition]) -> frozenset[tuple[str, int]]:
+    def _embedded_claims(self, transitions: Sequence[Transition]) -> frozenset[tuple[str, int]]:
         """Return the claims of workers inside a program, whichever process ran their tasks."""
         pids = {program.pid for program in self.embedded}
         workers = {
             fields[0]
-            for name, pid, _at, *fields in self.journal.read_events()
+            for name, pid, _at, *fields in self.observations.read_events()
             if name == "WorkerStarted" and pid in pids
         }
         return frozenset(
-            (event.run_id, event.claim_number)
-            for event in events
-            if event.kind == "claim" and event.worker_id in workers
+            (transition.run_id, transition.claim_number)
+            for transition in transitions
+            if transition.kind == "claim" and transition.worker_id in workers
         )
 
     def kills_seen_by_supervisors(self) -> int:
         """Return how many deaths of workers by SIGKILL their supervisors saw with waitpid."""
         return sum(
             name == "WorkerEnded" and signal.SIGKILL.name in fields[1]
-            for name, _pid, _at, *fields in self.journal.read_events()
+            for name, _pid, _at, *fields in self.observations.read_events()
         )
 
     def writes_refused(self) -> int:
         """Return how many late results the fence refused, as the workers recorded."""
-        return sum(name == "ResultDropped" for name, *_ in self.journal.read_events())
+        return sum(name == "ResultDropped" for name, *_ in self.observations.read_events())
 
-    def _feeder(self, mix: Mix, *, backlog: int) -> Feeder:
+    def _make_feeder(self, mix: Mix, *, backlog: int) -> Feeder:
         random = Random(self.random.random())  # noqa: S311 - as above
         return Feeder(self.app, mix, random, backlog=backlog, rate=self._rate)
 

@@ -19,22 +19,22 @@ SETUP_QUEUE = "duly-prove-setup"
 SLICE_MILLISECONDS = 10
 
 app = Duly()
-journal = ObservationLog.of_this_process()
-app.bus.subscribe(journal.event, successes=False)
+observations = ObservationLog.of_this_process()
+app.bus.subscribe(observations.event, successes=False)
 
 
 @app.task(queue=QUEUE, transaction=True)
 def order(number: int, milliseconds: int = 0, held_milliseconds: int = 0) -> int:
     """Write one row of the ledger in the run's own transaction: exactly once."""
     run = current()
-    journal.body_signal("begin", run)
+    observations.body_signal("begin", run)
     work(run, milliseconds)
     connection = run.connection
     connection.execute(
         _insert(connection), (run.run_id, run.fence, run.generation, run.task, number)
     )
     work(run, held_milliseconds)
-    journal.body_signal("end", run)
+    observations.body_signal("end", run)
     return run.fence
 
 
@@ -43,10 +43,10 @@ def charge(number: int, milliseconds: int = 0) -> int:
     """Write one line outside the database: at most once."""
     del number
     run = current()
-    journal.body_signal("begin", run)
-    journal.effect(run, durable=True)
+    observations.body_signal("begin", run)
+    observations.effect(run, durable=True)
     work(run, milliseconds)
-    journal.body_signal("end", run)
+    observations.body_signal("end", run)
     return run.fence
 
 
@@ -55,10 +55,10 @@ async def subscribe(number: int, milliseconds: int = 0) -> int:
     """Write one line from the event loop: at most once."""
     del number
     run = current()
-    journal.body_signal("begin", run)
-    journal.effect(run)
+    observations.body_signal("begin", run)
+    observations.effect(run)
     await work_on_loop(run, milliseconds)
-    journal.body_signal("end", run)
+    observations.body_signal("end", run)
     return run.fence
 
 
@@ -70,11 +70,11 @@ async def notify(number: int, milliseconds: int = 0, milliseconds_if_taken_over:
     """
     del number
     run = current()
-    journal.body_signal("begin", run)
+    observations.body_signal("begin", run)
     taken_over = run.fence > 1
     await work_on_loop(run, milliseconds_if_taken_over if taken_over else milliseconds)
-    journal.effect(run)
-    journal.body_signal("end", run)
+    observations.effect(run)
+    observations.body_signal("end", run)
     return run.fence
 
 
@@ -83,10 +83,10 @@ def pack(number: int, milliseconds: int = 0) -> int:
     """Write one line from a subprocess, again after a crash: at least once."""
     del number
     run = current()
-    journal.body_signal("begin", run)
+    observations.body_signal("begin", run)
     work(run, milliseconds)
-    journal.effect(run)
-    journal.body_signal("end", run)
+    observations.effect(run)
+    observations.body_signal("end", run)
     return run.fence
 
 
@@ -94,7 +94,7 @@ def pack(number: int, milliseconds: int = 0) -> int:
 async def fragile(number: int) -> int:
     """Fail until an operator has retried the run."""
     run = current()
-    journal.effect(run)
+    observations.effect(run)
     if run.generation == 1:
         message = f"order {number} has no address"
         raise ValueError(message)
@@ -119,14 +119,14 @@ def work(run: RunContext, milliseconds: int) -> None:
     """Take a while, and record signs of life."""
     for seconds in _slices(milliseconds):
         time.sleep(seconds)
-        journal.body_signal("beat", run)
+        observations.body_signal("beat", run)
 
 
 async def work_on_loop(run: RunContext, milliseconds: int) -> None:
     """Take a while on the event loop, and record signs of life."""
     for seconds in _slices(milliseconds):
         await asyncio.sleep(seconds)
-        journal.body_signal("beat", run)
+        observations.body_signal("beat", run)
 
 
 def _slices(milliseconds: int) -> list[float]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from duly.carrier import Carrier, CarrierMessage, CarrierSendFailed, ResendPolicy
     from duly.extend.carrier_worker import CarrierWorker
     from duly.extend.observation import EndedAttempt, on_attempt_end, report_error
-    from duly.extend.schema import run_schema_step, schema_versions
+    from duly.extend.schema import migrate_schema, schema_versions
     from duly.extend.worker_settings import check_worker_settings
     from duly.worker.embedded_worker import EmbeddedWorker
 
@@ -32,7 +32,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "on_attempt_end",
     "report_error",
     # Make the tables with another migration tool.
-    "run_schema_step",
+    "migrate_schema",
     "schema_versions",
 ]
 
@@ -47,7 +47,7 @@ _MODULES = {
     "check_worker_settings": "duly.extend.worker_settings",
     "run_in_thread": "duly.async_threads",
     **dict.fromkeys(("EndedAttempt", "on_attempt_end", "report_error"), "duly.extend.observation"),
-    **dict.fromkeys(("run_schema_step", "schema_versions"), "duly.extend.schema"),
+    **dict.fromkeys(("migrate_schema", "schema_versions"), "duly.extend.schema"),
 }
 
 

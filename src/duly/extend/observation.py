@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from traceback import format_exception
 
 from duly.app import Duly
 from duly.core.states import FINAL, State, plain_tags
@@ -58,11 +59,11 @@ def on_attempt_end(app: Duly, subscriber: Callable[[EndedAttempt], object]) -> N
 
 
 def report_error(app: Duly, what: str, error: BaseException) -> None:
-    """Report an unexpected error in an extension, as duly reports its own: as an error in the log.
+    """Log an unexpected error in an extension, with its traceback.
 
     `what` names the part that failed. It should continue.
     """
-    app.bus.emit(EngineFailed(what, repr(error)))
+    app.bus.emit(EngineFailed(what, repr(error), "".join(format_exception(error))))
 
 
 def _is_recorded(verdict: Verdict) -> bool:

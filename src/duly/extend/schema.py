@@ -1,4 +1,4 @@
-"""Makes duly's tables in steps, for programs that have a migration tool of their own."""
+"""Makes duly's tables version by version, for programs that have a migration tool of their own."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,11 +15,11 @@ _PACKAGES: dict[Dialect, str] = {"sqlite": "duly.store.sqlite", "postgresql": "d
 
 
 def schema_versions(dialect: Dialect) -> tuple[int, ...]:
-    """Return the versions of duly's tables, oldest first. Each has a step that leads to it."""
-    return tuple(step.version for step in migrations(_PACKAGES[dialect]))
+    """Return the versions of duly's tables, oldest first. `migrate_schema` leads to each."""
+    return tuple(migration.version for migration in migrations(_PACKAGES[dialect]))
 
 
-def run_schema_step(
+def migrate_schema(
     cursor: Any,  # noqa: ANN401 - of one of several libraries
     dialect: Dialect,
     version: int,
@@ -27,20 +27,20 @@ def run_schema_step(
     transaction: Callable[[], AbstractContextManager[Any]],
     in_one_transaction: bool = False,
 ) -> None:
-    """Bring duly's tables from the version before to this version, or do nothing if they have it.
+    """Migrate duly's tables from the version before to this one, or do nothing if they have it.
 
     Tables of an earlier version than that raise SchemaMismatch, and nothing changes.
 
     `cursor` is one of sqlite3, psycopg or Django, on a connection that commits by itself.
-    `transaction` returns a block that is a transaction on this connection. On PostgreSQL, a step
-    may build an index before its transaction, so that the table can be written meanwhile. With
-    `in_one_transaction` the whole step is in the transaction: for callers that are inside one, and
-    for connections through a pooler, where a session cannot hold the migration lock.
+    `transaction` returns a block that is a transaction on this connection. On PostgreSQL, an index
+    may be built before that transaction, so that the table can be written meanwhile. With
+    `in_one_transaction` the whole migration is in the transaction: for callers that are inside one,
+    and for connections through a pooler, where a session cannot hold the migration lock.
     """
-    step = next((each for each in migrations(_PACKAGES[dialect]) if each.version == version), None)
-    if step is None:
-        raise BadOption(f"this version of duly has no step {version} for {dialect}")
-    plan = partial(_missing, step)
+    found = [each for each in migrations(_PACKAGES[dialect]) if each.version == version]
+    if not found:
+        raise BadOption(f"this release of duly has no tables of version {version} for {dialect}")
+    plan = partial(_missing, found[0])
     if dialect == "sqlite":
         with transaction():
             _run_on_sqlite(cursor, plan)
@@ -55,18 +55,18 @@ def _run_on_sqlite(cursor: Any, plan: Callable[[Schema], list[SchemaMigration]])
 
     cursor.execute(migration_statements.CREATE)
     cursor.execute(migration_statements.VERSION)
-    for step in plan(Schema(*cursor.fetchone())):
-        for statement in migration_statements.statements(step):
+    for migration in plan(Schema(*cursor.fetchone())):
+        for statement in migration_statements.statements(migration):
             cursor.execute(statement)
-        cursor.execute(migration_statements.RAN, record_of(step))
+        cursor.execute(migration_statements.RAN, record_of(migration))
 
 
-def _missing(step: SchemaMigration, schema: Schema) -> list[SchemaMigration]:
-    if schema.version >= step.version:
+def _missing(migration: SchemaMigration, schema: Schema) -> list[SchemaMigration]:
+    if schema.version >= migration.version:
         return []
-    if schema.version < step.version - 1:
+    if schema.version < migration.version - 1:
         raise SchemaMismatch(
-            f"step {step.version} cannot run on tables of version {schema.version}; "
-            f"run step {schema.version + 1} first"
+            f"tables of version {schema.version} cannot be migrated to version "
+            f"{migration.version}; migrate them to version {schema.version + 1} first"
         )
-    return [step]
+    return [migration]

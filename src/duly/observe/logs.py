@@ -83,9 +83,9 @@ def log_event(event: LogEntry, at: float | None = None, *, failures: int = loggi
             write(logging.WARNING, text, what, pause, clean(error))
         case StoreRecovered(what):
             write(logging.INFO, "%s works again", what)
-        case EngineFailed(what, error):
+        case EngineFailed(what, error, traceback):
             text = "%s met an unexpected error and continues: %s"
-            write(logging.ERROR, text, what, clean(error))
+            write(logging.ERROR, text, what, clean(error), traceback=traceback)
         case ClaimsHandedBack(run_ids, reason):
             write(logging.INFO, "%s claims returned to the queue: %s", len(run_ids), reason)
         case RunOverdue(run_id, task):

@@ -191,13 +191,13 @@ def test_only_a_process_that_serves_requests_starts_the_scheduler():
 
 
 def test_an_execution_that_does_not_begin_is_handed_over_up_to_the_configured_limit():
-    assert CARRIER.pace == ResendPolicy(60, 3)
+    assert CARRIER.resend_policy == ResendPolicy(60, 3)
     with override_settings(
         PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=5, PERIODIC_TASKS_REDISPATCH_AFTER=300
     ):
-        assert CARRIER.pace == ResendPolicy(300, 5)
+        assert CARRIER.resend_policy == ResendPolicy(300, 5)
     with override_settings(PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS=None):
-        assert CARRIER.pace.most is None
+        assert CARRIER.resend_policy.max_sends is None
 
 
 def let_pass(seconds: int) -> None:

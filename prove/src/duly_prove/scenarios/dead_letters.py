@@ -30,30 +30,28 @@ def dead_letters(trial: Trial, scale: float) -> None:
     _kill_one_retrier(trial, wanted)
     _retry_twice(trial)
     trial.drain()
-    trial.stop_trees()
+    trial.stop_all()
     trial.violations += _not_retried_once(trial)
 
 
 def _kill_one_retrier(trial: Trial, wanted: int) -> None:
     """Kill a retry process midway. It must have retried some runs once, and the others never."""
-    trial.report_progress("redriving", 0, wanted)
+    trial.report_progress("retrying", 0, wanted)
     point = trial.random.choice(["operate.before_commit", "operate.after_commit"])
-    redriver = start_retry_process(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
-    redriver.communicate(timeout=_SECONDS)
-    struck = redriver.poll() == KILLED
+    retrier = start_retry_process(trial.starter, trial.url, trial.folder, RATE, f"{point}@2")
+    retrier.communicate(timeout=_SECONDS)
+    struck = retrier.poll() == KILLED
     trial.faults.append(
-        InjectedFault("kill", f"retry process at {point}", redriver.pid, None, struck)
+        InjectedFault("kill", f"retry process at {point}", retrier.pid, None, struck)
     )
     trial.facts["redriven_before_the_kill"] = len(trial.database.retries())
 
 
 def _retry_twice(trial: Trial) -> None:
-    redrivers = [
-        start_retry_process(trial.starter, trial.url, trial.folder, RATE) for _ in range(2)
-    ]
+    retriers = [start_retry_process(trial.starter, trial.url, trial.folder, RATE) for _ in range(2)]
     answers = []
-    for redriver in redrivers:
-        printed, _ = redriver.communicate(timeout=_SECONDS)
+    for retrier in retriers:
+        printed, _ = retrier.communicate(timeout=_SECONDS)
         answers.append(json.loads(printed))
     trial.facts |= {
         "redriven_by_each": [done for done, _skipped, _seconds in answers],
@@ -68,7 +66,7 @@ def _retry_twice(trial: Trial) -> None:
 def _not_retried_once(trial: Trial) -> list[str]:
     """Return the runs not retried exactly once, by their effects and audit entries."""
     acts = trial.database.retries()
-    bodies = Counter((e.run_id, e.generation) for e in trial.journal.read_effects())
+    bodies = Counter((e.run_id, e.generation) for e in trial.observations.read_effects())
     found = []
     for run in trial.database.runs():
         times = (acts.get(run.run_id, 0), bodies[run.run_id, 1], bodies[run.run_id, 2])

@@ -34,7 +34,7 @@ def fault_points(trial: Trial, scale: float) -> None:
     _kill_producers(trial, repetitions)
     trial.feeder.stop()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()
     struck = {strike.target for strike in trial.faults if strike.took_effect}
     trial.facts["points_never_struck"] = sorted(set(faultpoints.NAMES) - _named(struck))
 
@@ -72,7 +72,7 @@ def kill_workers(trial: Trial, points: Sequence[str]) -> None:
     # A worker records the point right before it kills itself, and must be gone afterwards.
     trial.faults += [
         InjectedFault("kill", f"worker at {point}", pid, None, took_effect=is_gone(pid))
-        for point, pid in trial.journal.read_faults()
+        for point, pid in trial.observations.read_faults()
     ]
 
 
@@ -83,7 +83,7 @@ def _plan(trial: Trial, file: Path, wanted: Counter[str], *, latest_hit: int) ->
 
 
 def _struck(trial: Trial) -> Counter[str]:
-    return Counter(point for point, _pid in trial.journal.read_faults())
+    return Counter(point for point, _pid in trial.observations.read_faults())
 
 
 def _kill_supervisors(trial: Trial, repetitions: int) -> None:

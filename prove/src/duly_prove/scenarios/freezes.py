@@ -27,7 +27,9 @@ def freezes(trial: Trial, scale: float) -> None:
     wanted = max(len(FREEZES), round(FREEZE_COUNT * scale))
     most = _MOST_TIMES * wanted
     lease = trial.settings.lease
-    trial.use_mix(partial(everything_and_long_bodies, longer=trial.longer), backlog=60)
+    trial.use_mix(
+        partial(everything_and_long_bodies, duration_factor=trial.duration_factor), backlog=60
+    )
     for _ in range(_TREES):
         trial.start_tree(processes=1, app="duly_prove.freeze_workload:app")
     trial.start_embedded()
@@ -48,11 +50,11 @@ def freezes(trial: Trial, scale: float) -> None:
                 under_way.append(begun)
                 kind = next(kinds)
         pause_for(_LOOK_SECONDS)
-        if wanted == len(trial.faults) < most and not any(trial.journal.read_late_writes()):
+        if wanted == len(trial.faults) < most and not any(trial.observations.read_late_writes()):
             wanted = min(most, wanted + len(FREEZES))
     trial.feeder.stop()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()
     _report_late_writers(trial)
 
 
@@ -106,7 +108,7 @@ def _report_late_writers(trial: Trial) -> None:
     """Record what frozen workers lost while frozen, and what they tried to write afterwards."""
     frozen = {strike.worker_id for strike in trial.faults if strike.worker_id}
     states = {worker_id: state for worker_id, state, _pid in trial.database.workers()}
-    late = trial.journal.read_late_writes()
+    late = trial.observations.read_late_writes()
     trial.facts |= {
         "frozen_workers": len(frozen),
         "frozen_workers_declared_dead": sum(states.get(name) == "dead" for name in frozen),

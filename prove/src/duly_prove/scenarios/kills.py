@@ -36,5 +36,5 @@ def kills(trial: Trial, scale: float) -> None:
         pause_for(trial.random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
     trial.feeder.stop()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()
     trial.facts["deaths_by_sigkill_seen_by_supervisors"] = trial.kills_seen_by_supervisors()

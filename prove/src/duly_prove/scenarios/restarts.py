@@ -16,7 +16,7 @@ _START_SECONDS = 60.0
 def restarts(trial: Trial, scale: float) -> None:
     """Stop one tree after another, each time starting its successor first."""
     wanted = max(2, round(RESTARTS * scale))
-    trial.charges_allowed = False
+    trial.crash_charges_allowed = False
     for _ in range(_TREES):
         trial.start_tree(**_SETTINGS)
     trial.feeder.start()
@@ -35,4 +35,4 @@ def restarts(trial: Trial, scale: float) -> None:
             old.end()
     trial.feeder.stop()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()

@@ -52,7 +52,7 @@ def schedules(trial: Trial, scale: float) -> None:
         wait_for(lambda names=names: _have_ended(trial, names), _PATIENCE_SECONDS, _LOOK_SECONDS)  # type: ignore[misc]  # bound now
         trial.drain()
     trial.wait_until_recovered()
-    trial.stop_trees()
+    trial.stop_all()
     trial.faults += _deaths(trial, asked)
     trial.facts |= {
         "trials": wanted,
@@ -88,7 +88,7 @@ def _deaths(trial: Trial, asked: Counter[str]) -> Iterator[InjectedFault]:
     A death does not happen if other workers had fired everything.
     """
     left = Counter(asked)
-    for point, pid in trial.journal.read_faults():
+    for point, pid in trial.observations.read_faults():
         left[point] -= 1
         # A worker records the point right before it kills itself, and must be gone afterwards.
         yield InjectedFault("kill", f"scheduler at {point}", pid, None, took_effect=is_gone(pid))

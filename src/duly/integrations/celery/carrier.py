@@ -14,7 +14,7 @@ from duly.extend import CarrierMessage, CarrierWorker, ResendPolicy
 from duly.limits import DELAY_SECONDS
 
 _PREFORK = "celery.concurrency.prefork"
-DEFAULT_PACE = ResendPolicy()
+DEFAULT_RESEND_POLICY = ResendPolicy()
 _names: "WeakKeyDictionary[celery.Celery, set[str]]" = WeakKeyDictionary()
 """The carrier task names used so far, per Celery application.
 
@@ -36,18 +36,18 @@ class CeleryCarrier:
         *,
         queue: str | None = None,
         name: str = "duly.carry",
-        stale: float = DEFAULT_PACE.stale_seconds,
-        most: int | None = None,
+        first_resend_after: float = DEFAULT_RESEND_POLICY.first_resend_after,
+        max_sends: int | None = None,
         **settings: float,
     ) -> None:
         """Send messages to this queue, or to the queue that Celery chooses.
 
         `name` is the name of the Celery task that carries the messages. A second carrier on one
         Celery application needs a different name. A run that no worker has claimed is sent again
-        after `stale` seconds, then after twice that time and so on, at most `most` times.
-        `settings` are worker settings: lease, beat and grace.
+        after `first_resend_after` seconds, then after twice that time and so on. After `max_sends`
+        messages it is a dead letter. `settings` are worker settings: lease, beat and grace.
         """
-        self.pace = ResendPolicy(stale, most)
+        self.resend_policy = ResendPolicy(first_resend_after, max_sends)
         taken = _names.setdefault(celery_app, set())
         if name in taken:
             raise BadOption(

@@ -1,4 +1,4 @@
-"""Runs the steps of duly's schema inside Django's migrations. Both record the same version."""
+"""Migrates duly's tables inside Django's migrations. Both record the same version."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.db import connections, router, transaction
 from django.db.migrations.loader import MigrationLoader
 
-from duly.extend import run_schema_step, schema_versions
+from duly.extend import migrate_schema, schema_versions
 
 _DIALECTS: dict[str, Literal["sqlite", "postgresql"]] = {
     "sqlite": "sqlite",
@@ -46,7 +46,7 @@ def make_tables_without_migrations(
 
 def _run(connection: Any, version: int) -> None:  # noqa: ANN401 - Django's
     with connection.cursor() as cursor:
-        run_schema_step(
+        migrate_schema(
             cursor,
             _DIALECTS[connection.vendor],
             version,

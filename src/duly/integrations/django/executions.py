@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXECUTION = "_periodic_tasks_execution_id"
 """The argument with the id of an execution, as users of django-periodic-tasks know it."""
 MOST_DISPATCHES = 3
-_DEFAULT_PACE = ResendPolicy()
+_DEFAULT_RESEND_POLICY = ResendPolicy()
 _RETENTION = timedelta(hours=24)
 RAISED = RecentExceptions()
 """The exceptions of executions that other backends run."""
@@ -112,13 +112,13 @@ class DjangoCarrier:
         self._tasks: dict[str, Task] = {}
 
     @property
-    def pace(self) -> ResendPolicy:
+    def resend_policy(self) -> ResendPolicy:
         """How often an execution that no worker starts is sent again."""
-        most = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
-        default = _DEFAULT_PACE.stale_seconds
-        stale = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", default)
+        sends = getattr(settings, "PERIODIC_TASKS_MAX_DISPATCH_ATTEMPTS", MOST_DISPATCHES)
+        default = _DEFAULT_RESEND_POLICY.first_resend_after
+        seconds = getattr(settings, "PERIODIC_TASKS_REDISPATCH_AFTER", default)
         # One dispatch would mean no retry, although that one message may have been lost.
-        return ResendPolicy(stale, None if most is None else max(most, 2))
+        return ResendPolicy(seconds, None if sends is None else max(sends, 2))
 
     def attach(self, _app: Duly) -> None:
         """Do nothing: the settings of the project determine the application."""

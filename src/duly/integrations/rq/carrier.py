@@ -13,7 +13,7 @@ from duly.worker.app_loader import load, parse_reference
 
 _FUNCTION = "duly.integrations.rq.carry"
 _NO_TIMEOUT = -1
-DEFAULT_PACE = ResendPolicy()
+DEFAULT_RESEND_POLICY = ResendPolicy()
 _FAILURE_SECONDS = 3600
 _applications: "WeakValueDictionary[str, Duly]" = WeakValueDictionary()
 """The applications of this process that have an RQ carrier, by the names in their messages."""
@@ -33,18 +33,19 @@ class RQCarrier:
         queue: rq.Queue,
         *,
         app: str,
-        stale: float = DEFAULT_PACE.stale_seconds,
-        most: int | None = None,
+        first_resend_after: float = DEFAULT_RESEND_POLICY.first_resend_after,
+        max_sends: int | None = None,
         **settings: float,
     ) -> None:
         """Send messages to this queue, for workers that know the application by this name.
 
         `app` is `module:attribute`, as for `duly worker`. Workers load it only if DULY_APP names it
         or it is loaded already, never because of a message. A run that no worker has claimed is
-        sent again after `stale` seconds, then after twice that time and so on, at most `most`
-        times. `settings` are worker settings: lease, beat and grace.
+        sent again after `first_resend_after` seconds, then after twice that time and so on. After
+        `max_sends` messages it is a dead letter. `settings` are worker settings: lease, beat and
+        grace.
         """
-        self.pace = ResendPolicy(stale, most)
+        self.resend_policy = ResendPolicy(first_resend_after, max_sends)
         self._queue = queue
         self._reference = _name(app)
         self._carrying = CarrierWorker(**settings)

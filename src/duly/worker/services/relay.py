@@ -29,10 +29,12 @@ class Relay:
     def tick(self) -> float:
         """Hand over one batch; the promoter says when there is something."""
         carriers = self._registry.carriers()
-        paced: dict[ResendPolicy, list[str]] = {}
+        tasks_by_policy: dict[ResendPolicy, list[str]] = {}
         for task, carrier in carriers.items():
-            paced.setdefault(carrier.pace, []).append(task)
-        answers = self._store.apply([_hand_over(pace, tasks) for pace, tasks in paced.items()])
+            tasks_by_policy.setdefault(carrier.resend_policy, []).append(task)
+        answers = self._store.apply(
+            [_hand_over(policy, tasks) for policy, tasks in tasks_by_policy.items()]
+        )
         messages: list[CarrierMessage] = [
             message for answer in answers for message in answer.messages
         ]
@@ -65,11 +67,11 @@ class Relay:
         self._store.apply([PostponeHandOver(run_ids, _FAILED_SECONDS * MICROSECONDS)])
 
 
-def _hand_over(pace: ResendPolicy, tasks: list[str]) -> HandOver:
+def _hand_over(policy: ResendPolicy, tasks: list[str]) -> HandOver:
     return HandOver(
         tuple(tasks),
-        stale=round(pace.stale_seconds * MICROSECONDS),
-        longest=round(max(pace.stale_seconds, RELAY_LONGEST_SECONDS) * MICROSECONDS),
+        stale=round(policy.first_resend_after * MICROSECONDS),
+        longest=round(max(policy.first_resend_after, RELAY_LONGEST_SECONDS) * MICROSECONDS),
         limit=RELAY_BATCH,
-        most=pace.most,
+        most=policy.max_sends,
     )

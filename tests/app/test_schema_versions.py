@@ -1,4 +1,4 @@
-"""A migration tool of another system makes duly's tables, one step after the other."""
+"""A migration tool of another system makes duly's tables, one version after the other."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import pytest
 
 from duly import BadOption, Duly
 from duly.errors import SchemaMismatch
-from duly.extend import run_schema_step, schema_versions
+from duly.extend import migrate_schema, schema_versions
 from duly.store.store_factory import sqlite_path
 
 pytestmark = pytest.mark.untouched
@@ -24,7 +24,7 @@ class Tool(NamedTuple):
     transaction: Callable[[], AbstractContextManager[Any]]
 
     def run(self, version: int, **options: bool) -> None:
-        run_schema_step(
+        migrate_schema(
             self.connection.cursor(),
             self.dialect,
             version,
@@ -60,7 +60,7 @@ def sqlite_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("in_one_transaction", [False, True])
-def test_all_steps_make_the_tables_that_duly_needs(tool, store_url, in_one_transaction):
+def test_all_versions_together_make_the_tables_that_duly_needs(tool, store_url, in_one_transaction):
     versions = schema_versions(tool.dialect)
     for version in versions:
         tool.run(version, in_one_transaction=in_one_transaction)
@@ -73,7 +73,7 @@ def test_all_steps_make_the_tables_that_duly_needs(tool, store_url, in_one_trans
     assert tool.recorded() == list(versions), "duly had nothing left to do"
 
 
-def test_a_step_that_has_run_does_nothing(tool):
+def test_a_migration_to_a_version_that_the_tables_have_does_nothing(tool):
     first, second, *_ = schema_versions(tool.dialect)
     for version in (first, second, second, first):
         tool.run(version)
@@ -83,13 +83,13 @@ def test_a_step_that_has_run_does_nothing(tool):
 
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("in_one_transaction", [False, True])
-def test_a_step_refuses_tables_that_lack_an_earlier_step(tool, before, in_one_transaction):
+def test_tables_that_lack_an_earlier_version_are_not_migrated(tool, before, in_one_transaction):
     versions = schema_versions(tool.dialect)
     for version in versions[:before]:
         tool.run(version)
 
     # The last one needs no table of the others, so nothing else would stop it.
-    with pytest.raises(SchemaMismatch, match=f"run step {before + 1} first"):
+    with pytest.raises(SchemaMismatch, match=f"to version {before + 1} first"):
         tool.run(versions[-1], in_one_transaction=in_one_transaction)
 
     for version in versions[before:]:
@@ -97,14 +97,14 @@ def test_a_step_refuses_tables_that_lack_an_earlier_step(tool, before, in_one_tr
     assert tool.recorded() == list(versions)
 
 
-def test_a_step_that_this_version_of_duly_does_not_have_is_refused(tool):
+def test_a_version_that_this_release_of_duly_does_not_have_is_refused(tool):
     beyond = schema_versions(tool.dialect)[-1] + 1
 
-    with pytest.raises(BadOption, match=f"no step {beyond}"):
+    with pytest.raises(BadOption, match=f"no tables of version {beyond}"):
         tool.run(beyond)
 
 
-def test_a_step_that_fails_changes_nothing(tool):
+def test_a_migration_that_fails_changes_nothing(tool):
     first, second, *_ = schema_versions(tool.dialect)
     tool.run(first)
 
