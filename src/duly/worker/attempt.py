@@ -60,9 +60,9 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
     claim = None if definition.tracing is None else current_claim()
     if definition.tracing is None or claim is None:
         return _call_body(definition, arguments)
-    with definition.tracing.process(claim) as note:
+    with definition.tracing.attempt_span(claim) as record_outcome:
         outcome = _call_body(definition, arguments)
-        note(outcome)
+        record_outcome(outcome)
         return outcome
 
 
@@ -90,9 +90,9 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     claim = None if definition.tracing is None else current_claim()
     if definition.tracing is None or claim is None:
         return await await_untraced(definition, arguments, loop)
-    with definition.tracing.process(claim) as note:
+    with definition.tracing.attempt_span(claim) as record_outcome:
         outcome = await await_untraced(definition, arguments, loop)
-        note(outcome)
+        record_outcome(outcome)
         return outcome
 
 
