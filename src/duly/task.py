@@ -192,8 +192,8 @@ class BoundTask(Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
-        for look in self._app.before_calls:
-            look()
+        for hook in self._app.before_calls:
+            hook()
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
         how, tracing = self._how, self._definition.tracing
