@@ -159,8 +159,8 @@ def _draft(
 ) -> DeadLetterDraft:
     route = task.request.delivery_info or {}
     arguments = _arguments(task.codec, args, kwargs)
-    hide = partial(task.codec.redacted_text, arguments=arguments)
-    text = None if error is None else error_text(error, hide)
+    redact = partial(task.codec.redacted_text, arguments=arguments)
+    text = None if error is None else error_text(error, redact)
     options = {
         name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
     }
