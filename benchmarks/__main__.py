@@ -1,4 +1,4 @@
-"""The command: which figures, on which databases, and where to put them."""
+"""Measures figures on databases, prints them, and writes them to a file on request."""
 
 import argparse
 import signal
@@ -17,9 +17,9 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 
 
 def main() -> int:
-    """Measure, show, and say by the exit status whether every target was met."""
+    """Measure and print the figures. Return exit status 1 if a target was missed."""
     arguments = _parser().parse_args()
-    # So that servers, workers and folders are cleared away then, too.
+    # SIGTERM also cleans up servers, workers and folders.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sizes = QUICK if arguments.quick else FULL
     if arguments.rounds is not None:
@@ -49,14 +49,14 @@ def _parser() -> argparse.ArgumentParser:
         "--journal",
         choices=("wal", "rollback", "both"),
         default="wal",
-        help="of SQLite: as in a file of duly's own, or as in an application's",
+        help="journal mode of SQLite: WAL as in duly's own files, or rollback as in applications",
     )
     parser.add_argument(
         "--postgres-version", type=int, metavar="MAJOR", help="default: the newest one found"
     )
     parser.add_argument("--rounds", type=int, help=f"default: {FULL.rounds}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--quick", action="store_true", help="tiny counts, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="tiny counts, to check that it works")
     return parser
 
 

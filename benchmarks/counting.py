@@ -1,7 +1,7 @@
-"""Writes down every SQL statement of a process, where an environment variable asks for it.
+"""Writes every SQL statement of a process to a file that an environment variable names.
 
 SQLite has no server that could count. Each worker process therefore wraps `sqlite3.connect`, and
-SQLite itself reports every statement it begins to run, BEGIN and COMMIT included.
+SQLite itself reports every statement that it begins to run, including BEGIN and COMMIT.
 """
 
 import os
@@ -14,14 +14,14 @@ VARIABLE = "DULY_BENCHMARK_STATEMENTS"
 
 
 def count_if_asked() -> None:
-    """Begin to write statements down, if the environment names a file for them."""
+    """Begin to write statements to a file, if the environment names one."""
     file = os.environ.get(VARIABLE)
     if file is None or sqlite3.connect is not _connect:
         return
     written = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write_down(statement: str) -> None:
-        # One write to a file opened for appending: processes do not mix their lines.
+        # One write to a file opened for appending, so that processes do not mix their lines.
         os.write(written, f"{time.monotonic()} {' '.join(statement.split())}\n".encode())
 
     def connect(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own signature

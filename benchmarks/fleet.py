@@ -1,4 +1,4 @@
-"""Many workers on one store, a process each, of which some cannot take what is enqueued."""
+"""Runs many worker processes on one store. Some of them cannot take the enqueued runs."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def main(url: str, queues: str) -> None:
 
 @contextmanager
 def fleet(url: str, count: int, disturbance: str, *, rest: float) -> Iterator[None]:
-    """Start that many workers; half of them are "full", "frozen" or on "other queues"."""
+    """Start a number of workers. Half of them are "full", "frozen" or on "other queues"."""
     affected = 0 if disturbance == "none" else count // 2
     processes = []
     try:
@@ -45,7 +45,7 @@ def fleet(url: str, count: int, disturbance: str, *, rest: float) -> Iterator[No
                 for _ in range(SLOTS):
                     stay.using(queue=own_queue(number)).enqueue()
             _wait_until_running(affected * SLOTS)
-        # Until each worker knows of the others, which it reads now and then.
+        # Each worker reads from time to time which other workers there are.
         time.sleep(rest)
         if disturbance == "frozen":
             for process in processes[:affected]:
@@ -58,7 +58,7 @@ def fleet(url: str, count: int, disturbance: str, *, rest: float) -> Iterator[No
 
 
 def own_queue(number: int) -> str:
-    """Name a queue that only one worker of the fleet serves."""
+    """Return the name of a queue that only one worker of the fleet serves."""
     return f"own-{number}"
 
 

@@ -1,4 +1,4 @@
-"""A real worker in processes of its own, and what the kernel says of them."""
+"""Runs a real worker in its own processes, and reads their figures from the kernel."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ STOP_SECONDS = 60.0
 
 
 class WorkerProcess:
-    """A supervisor with one child, on the store at a URL; `with` starts and stops it."""
+    """A supervisor with one child, on the store at a URL. `with` starts and stops it."""
 
     def __init__(self, url: str, *, environment: dict[str, str] | None = None) -> None:
         self._url = url
@@ -58,13 +58,13 @@ class WorkerProcess:
 
     @property
     def child(self) -> int:
-        """The process id of the one child, once there is one."""
+        """The process id of the only child. Waits until it has started."""
         self.wait_until(lambda: len(self._workers()) == 1, "the supervisor starts its child")
         return self._workers()[0]
 
     @property
     def watchdog(self) -> int:
-        """The process id of what the child is tied to."""
+        """The process id of the watchdog, which kills the child if the supervisor is gone."""
         self.wait_until(lambda: len(children_of(self.supervisor)) == 2, "both are there")
         (watchdog,) = set(children_of(self.supervisor)) - set(self._workers())
         return watchdog
@@ -80,7 +80,7 @@ class WorkerProcess:
         seconds: float = START_SECONDS,
         look_seconds: float = 0.05,
     ) -> None:
-        """Look now and then until a condition holds; a worker that ended ends the measurement."""
+        """Poll a condition until it holds. Raise an error if the worker has ended."""
         deadline = time.monotonic() + seconds
         while not condition():
             if self._running().poll() is not None:
@@ -100,9 +100,9 @@ class WorkerProcess:
 
 
 def as_installed() -> dict[str, str]:
-    """Return an environment in which modules come from byte code, as installed packages do.
+    """Return an environment in which modules load from byte code, as installed packages do.
 
-    It is kept in a folder of this run's own, whatever the environment says about writing it.
+    The byte code is in a folder of this run, even if the environment disables writing byte code.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _ABOUT_BYTE_CODE}
     return kept | {"PYTHONPYCACHEPREFIX": _byte_code_folder().name}

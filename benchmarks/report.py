@@ -1,4 +1,4 @@
-"""What was measured, against what it is held, and how it is shown."""
+"""The measured figures, their targets, and how they are shown."""
 
 import json
 import operator
@@ -28,7 +28,7 @@ class Target:
     bound: float
 
     def is_met_by(self, value: float) -> bool:
-        """Say whether a value keeps the bound."""
+        """Return whether a value is within the bound."""
         return _RELATIONS[self.relation](value, self.bound)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ def below(bound: float) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: duly's values per round, and the bare loop's beside them."""
+    """One line of the table: the values of duly and of the bare loop, per round."""
 
     name: str
     store: str
@@ -67,24 +67,24 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """Duly's figure."""
+        """The figure of duly."""
         return median(self.duly)
 
     @property
     def bare_value(self) -> float | None:
-        """The bare loop's figure."""
+        """The figure of the bare loop."""
         return median(self.bare) if self.bare else None
 
     @property
     def ratio(self) -> float | None:
-        """The median of the rounds' own ratios: the two halves of a round saw the same machine."""
+        """The median ratio of all rounds. Both halves of a round ran under the same conditions."""
         if not self.bare:
             return None
         return median(ours / bare for ours, bare in zip(self.duly, self.bare, strict=True))
 
     @property
     def passed(self) -> bool | None:
-        """Whether every target is met; None if there is none."""
+        """Whether every target is met. None without targets."""
         if not self.targets:
             return None
         values = {"duly": self.value, "ratio": self.ratio}
@@ -97,7 +97,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where and on what the figures were measured."""
+    """The machine and the versions with which the figures were measured."""
 
     at: str
     commit: str
@@ -113,7 +113,7 @@ class Machine:
 
     @classmethod
     def here_and_now(cls) -> Self:
-        """Look around."""
+        """Return the machine and the versions of this process."""
         return cls(
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=_git("rev-parse", "HEAD"),
@@ -132,7 +132,7 @@ class Machine:
 def interleave(
     rounds: int, *, bare: Callable[[], float], duly: Callable[[], float]
 ) -> tuple[list[float], list[float]]:
-    """Measure bare, duly, bare, duly, …; return duly's values and the bare ones."""
+    """Measure bare, duly, bare, duly, … Return the values of duly and of the bare loop."""
     bare_values, duly_values = [], []
     for _ in range(rounds):
         bare_values.append(bare())
@@ -141,7 +141,7 @@ def interleave(
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """Lay the figures out for people."""
+    """Format the figures for people."""
     rows = [("figure", "store", "duly", "bare", "ratio", "target", "", "rounds", "")]
     rows += [
         (
@@ -165,7 +165,7 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def write_json(file: Path, machine: Machine, stores: dict[str, str], figures: list[Figure]) -> None:
-    """Keep the figures for programs."""
+    """Write the figures for programs."""
     found: dict[str, Any] = {
         "machine": asdict(machine),
         "stores": stores,
@@ -185,7 +185,7 @@ def write_json(file: Path, machine: Machine, stores: dict[str, str], figures: li
 
 
 def show(value: float) -> str:
-    """Write a number with as many digits as it deserves."""
+    """Format a number with a sensible count of digits."""
     if abs(value) >= 1_000:
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""How much work each figure does."""
+"""The amount of work for each figure."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Sizes:
     drain_runs: int = 30_000
     rested_bursts: int = 2
     rest_seconds: float = 70.0
-    """Longer than PostgreSQL's autovacuum_naptime, so that it looks at what was emptied."""
+    """Longer than PostgreSQL's autovacuum_naptime, so that it vacuums the emptied tables."""
     single_enqueues: int = 1_000
     concurrent_callers: int = 100
     enqueues_per_caller: int = 200
@@ -20,7 +20,7 @@ class Sizes:
     committing_threads: int = 24
     committing_seconds: float = 4.0
     settle_down_seconds: float = 3.0
-    """Between a worker's last run and the time in which it counts as idle."""
+    """The pause after the last run of a worker before it is measured as idle."""
     idle_seconds: float = 60.0
     piled_runs: int = 1_000_000
     imports: int = 20
@@ -28,14 +28,14 @@ class Sizes:
     due_schedules: int = 1_000
     spaced_schedules: int = 100
     seconds_ahead: float = 4.0
-    """Long enough for all schedules to be put before the first is due."""
+    """Long enough to write all schedules before the first is due."""
     fleets: tuple[int, ...] = (2, 8, 32)
     fleet_warm_up: int = 50
     fleet_enqueues: int = 500
     fleet_rest_seconds: float = 10.0
     fleet_idle_seconds: float = 30.0
     beating_fleets: tuple[tuple[int, int], ...] = ((50, 20), (1_000, 1))
-    """How many supervisors, and how many workers each has; an embedded worker is its own."""
+    """Counts of supervisors and of workers per supervisor. An embedded worker supervises itself."""
 
 
 FULL = Sizes()

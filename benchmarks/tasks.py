@@ -1,4 +1,4 @@
-"""The application whose tasks are measured; worker processes import it by this module's name."""
+"""The application whose tasks are measured. Worker processes import this module by its name."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ async def noop(number: int) -> None:
 
 @app.task
 async def tell_lateness(due: float) -> float:
-    """Return how long after its due instant the body began, by the wall clock of this machine."""
+    """Return the seconds from the due instant to the start of the body, by the wall clock."""
     return time.time() - due
 
 
 @app.task
 async def tell_delay(called_at: float) -> float:
-    """Return how long after its enqueue was called the body began; both read one clock."""
+    """Return the seconds from the call of `enqueue` to the start of the body, by one clock."""
     return time.monotonic() - called_at
 
 

@@ -1,4 +1,4 @@
-"""What several figures do first: fill a store, make a worker known to it."""
+"""The preparation of several figures: fills a store and registers a worker."""
 
 import json
 from contextlib import closing
@@ -20,12 +20,12 @@ def enqueue_noops(url: str, count: int) -> None:
 
 
 def noop_ops(count: int) -> list[Enqueue]:
-    """Return what enqueueing the task that does nothing asks of a store."""
+    """Return the ops that enqueue runs of the task that does nothing."""
     return [noop.call(number).op for number in range(count)]
 
 
 def register_worker(url: str) -> str:
-    """Make a worker known that claims and settles without being one."""
+    """Register a worker for claims and settles without a worker process."""
     worker_id = new_id()
     with closing(open_store(url)) as store:
         lease = WorkerSettings().lease

@@ -1,6 +1,6 @@
 """Look up known vulnerabilities of pinned requirements with pip-audit.
 
-The data is on the network. A file that cannot be looked up is named, and is no failure.
+The data is on the network. A file that cannot be looked up is named, but is not a failure.
 """
 
 import json
@@ -12,7 +12,7 @@ _SECONDS = 180
 
 
 class Verdict(NamedTuple):
-    """What pip-audit found in one file."""
+    """The findings of pip-audit in one file."""
 
     audited: int
     """How many packages it has data on."""
@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(report: dict[str, Any]) -> Verdict:
-    """Return what a report of pip-audit in JSON means."""
+    """Return the verdict on a JSON report of pip-audit."""
     looked_up = [each for each in report["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']}: {one['id']}, fixed in "

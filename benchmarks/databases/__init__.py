@@ -1,7 +1,6 @@
-"""The databases that figures are measured on, and what the bare loops do to them.
+"""The databases on which figures are measured, and their bare loops.
 
-The statements are the stores' own, read from the same files; what a bare loop leaves out is
-everything above the driver.
+A bare loop runs the statements of the store, from the same files, directly through the driver.
 """
 
 from collections.abc import Sequence
@@ -11,17 +10,17 @@ from typing import Any, Protocol
 from duly.store.ops import ClaimRuns, Enqueue
 
 PILES = ("finished", "not due", "unregistered")
-"""What may lie in a store without being in the way of a claim."""
+"""The kinds of runs in a store that should not slow down a claim."""
 
 Cost = dict[str, int]
-"""What one claim touches, by the way it was measured."""
+"""The cost of one claim by unit: pages or steps that it reads."""
 
 
 class Bare(Protocol):
     """One connection of the bare driver to one database that has duly's tables."""
 
     def parameters(self, ops: Sequence[Enqueue]) -> list[Any]:
-        """Return what `insert_one` takes for each op."""
+        """Return the parameters of `insert_one` for each op."""
         ...
 
     def insert_one(self, parameters: Any) -> None:  # noqa: ANN401 - as the driver wants them
@@ -37,7 +36,7 @@ class Bare(Protocol):
         ...
 
     def is_drained(self) -> bool:
-        """Say whether no run is ready or running."""
+        """Return whether no run is ready or running."""
         ...
 
     def settle_rate(self) -> float:
@@ -45,7 +44,7 @@ class Bare(Protocol):
         ...
 
     def runs_per_settle(self) -> float:
-        """Return how many runs one settle recorded, on average."""
+        """Return the average number of runs per settle."""
         ...
 
     def results(self, task: str) -> list[str]:
@@ -57,7 +56,7 @@ class Bare(Protocol):
         ...
 
     def claim_cost(self, op: ClaimRuns) -> Cost:
-        """Return what one claim touches; it is undone."""
+        """Return the cost of one claim, and roll it back."""
         ...
 
 
@@ -83,7 +82,7 @@ class Database(Protocol):
     described: str
 
     def fresh(self) -> AbstractContextManager[str]:
-        """Give the URL of a new store with duly's tables, gone afterwards."""
+        """Yield the URL of a new store with duly's tables. It is removed afterwards."""
         ...
 
     def bare(self, url: str) -> AbstractContextManager[Bare]:

@@ -1,4 +1,4 @@
-"""PostgreSQL: the bare loops through psycopg, on a private cluster or the server that is named."""
+"""The bare loops on PostgreSQL, with psycopg, on a private cluster or a given server."""
 
 import os
 import re
@@ -82,7 +82,7 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
 class Postgres:
-    """One server; every figure gets databases of its own there."""
+    """One server. Every figure uses its own databases there."""
 
     def __init__(self, server: PostgresEndpoint) -> None:
         self._server = server
@@ -94,7 +94,7 @@ class Postgres:
     @classmethod
     @contextmanager
     def started(cls, version: int | None = None) -> Iterator[Self]:
-        """Use the server that the environment names, else start one: the newest, or the asked."""
+        """Use the server from the environment, or start one of the given or the newest version."""
         if url := os.environ.get(POSTGRES_URL_VARIABLE):
             yield cls(PostgresEndpoint(url))
             return
@@ -105,7 +105,7 @@ class Postgres:
 
     @contextmanager
     def fresh(self) -> Iterator[str]:
-        """Give the URL of a new database with duly's tables."""
+        """Yield the URL of a new database with duly's tables."""
         url = self._server.create_database()
         open_store(url).close()
         yield url
@@ -165,7 +165,7 @@ class LoggedStatements:
 
 
 class CountedTransactions:
-    """Transactions of one database, where the server's log is out of reach."""
+    """Counts the transactions of one database if the log of its server cannot be read."""
 
     method = "transactions in pg_stat_database"
 
@@ -180,7 +180,7 @@ class CountedTransactions:
         self._begin = self._count()
 
     def end(self) -> list[str]:
-        """Return a word for each transaction since `begin`."""
+        """Return one item for each transaction since `begin`."""
         return ["transaction"] * (self._count() - self._begin)
 
     def _count(self) -> int:
@@ -234,7 +234,7 @@ class BarePostgres:
         return self._session.execute(CLAIM["take"], want).fetchall()
 
     def _finish(self, rows: list[tuple[Any, ...]]) -> None:
-        # Sorted, as everybody locks rows in this order.
+        # Sorted, because all statements lock rows in this order.
         claims = sorted(row[:2] for row in rows)
         count = len(claims)
         endings = {
@@ -278,7 +278,7 @@ class BarePostgres:
         self._session.execute(_PILES[what], place)
 
     def claim_cost(self, op: ClaimRuns) -> Cost:
-        """Explain the plan that the store's own connections run: prepared, for any parameters."""
+        """Explain the generic plan of the prepared statement, as the store's connections run it."""
         self._session.execute("VACUUM ANALYZE")
         queues, lanes, limits = zip(*op.wants, strict=True)
         values = _want(op.worker_id, op.tasks, queues, lanes, limits)

@@ -1,4 +1,4 @@
-"""SQLite: the bare loops through the standard library's driver, in a temporary folder."""
+"""The bare loops on SQLite, with the standard library's driver, in a temporary folder."""
 
 import json
 import sqlite3
@@ -74,7 +74,7 @@ class Sqlite:
 
     @contextmanager
     def fresh(self) -> Iterator[str]:
-        """Give the URL of a new file with duly's tables."""
+        """Yield the URL of a new file with duly's tables."""
         with tempfile.TemporaryDirectory(prefix="duly-bench-") as folder:
             file = Path(folder) / "duly.db"
             if self._rollback_journal:
@@ -96,12 +96,12 @@ class Sqlite:
 
     @contextmanager
     def counting(self, url: str) -> Iterator[StatementCount]:
-        """Let SQLite tell the statements of the worker's processes to a file beside the store."""
+        """Trace the statements of the worker's processes to a file next to the store."""
         yield TracedStatements(sqlite_path(url).with_name("statements"))
 
 
 class TracedStatements:
-    """Statements as SQLite's trace hook wrote them down."""
+    """The statements that SQLite's trace hook wrote to a file."""
 
     method = "SQLite's trace hook in supervisor and child"
 
@@ -152,7 +152,7 @@ class BareSqlite:
         tasks = json.dumps([task])
         claims: list[Any] = []
         while True:
-            # As in the store, what was claimed last is settled by the commit that claims more.
+            # As in the store, one commit settles the last claims and makes the next ones.
             self._cursor.execute("BEGIN IMMEDIATE")
             self._finish(claims)
             claims = self._claim(worker_id, tasks, batch)

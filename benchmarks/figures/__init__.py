@@ -1,4 +1,4 @@
-"""The figures, by name, in the order in which they are measured and shown."""
+"""The figures by name. They are measured and shown in this order."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What it costs that beats are durable: flushes and time, against asynchronous commits."""
+"""Measures the flushes and the time of durable beats, compared to asynchronous commits."""
 
 import time
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ class _AsynchronousPulse(PostgresHeartbeats):
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Beat once for each supervisor; on SQLite beats are no commits.
+    """Beat once for each supervisor. Beats on SQLite are not commits, so they are not measured.
 
-    One beats after the other, as supervisors do whose beats are spread over seconds: no two share a
-    flush.
+    The supervisors beat one after the other, because in real fleets their beats are spread over
+    seconds. So no two beats share a flush.
     """
     figures: list[Figure] = []
     if database.name != "postgres":
@@ -96,7 +96,7 @@ def _beat(
 
 
 def _register(url: str, supervisors: int, children: int) -> list[list[str]]:
-    """Make workers live, and return the ids of each supervisor's."""
+    """Register live workers, and return their ids by supervisor."""
     fleet = [
         [f"worker-{number}-{child}" for child in range(children)] for number in range(supervisors)
     ]
@@ -112,7 +112,7 @@ def _register(url: str, supervisors: int, children: int) -> list[list[str]]:
 
 
 def _beat_in_turn(pulse: PostgresHeartbeats, fleet: list[list[str]]) -> float:
-    """Beat for one supervisor after the other; return the seconds of all beats."""
+    """Beat for one supervisor after the other. Return the seconds of all beats."""
     with closing(pulse):
         pulse.is_watcher([], 0.0)  # Connects.
         began = time.perf_counter()

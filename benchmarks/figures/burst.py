@@ -1,7 +1,7 @@
-"""Whether a worker that has rested is as fast as before.
+"""Measures whether a worker is as fast after a rest as before.
 
-While nothing is to do, the server vacuums and analyzes tables that have just been emptied. Plans
-that follow such statistics must not slow down the burst that comes next.
+During a rest, the server vacuums and analyzes tables that have just been emptied. Plans that follow
+such statistics must not slow down the next burst.
 """
 
 import time
@@ -16,7 +16,7 @@ LEAST_SHARE = 0.5
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Give one worker bursts of runs with a rest before each but the first."""
+    """Send one worker bursts of runs, with a rest before each except the first."""
     with (
         database.fresh() as url,
         database.bare(url) as bare,

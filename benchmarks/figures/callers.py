@@ -1,4 +1,4 @@
-"""How fast callers commit transactions of their own, by how workers hear of the runs in them."""
+"""Measures how fast callers commit their own transactions, by how these notify workers."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.tasks import app, noop
 
 _WARM_UP = 0.2
-"""Of the measured time: each thread has connected and committed by then."""
+"""A share of the measured time, after which each thread has connected and committed."""
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""Whether a claim touches more because of runs that it should not notice."""
+"""Measures whether a claim reads more rows because of runs that it should not notice."""
 
 from benchmarks.databases import PILES, Cost, Database
 from benchmarks.report import Figure, at_least, at_most
@@ -13,11 +13,11 @@ TOLERANCE = 0.05
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Claim one batch beside nothing, and beside a pile of each kind."""
-    alone = cost_beside(database, None, 0)
+    """Claim one batch from a store without other runs, and from one with a pile of each kind."""
+    alone = cost_with_pile(database, None, 0)
     figures = []
     for what in PILES:
-        beside = cost_beside(database, what, sizes.piled_runs)
+        piled = cost_with_pile(database, what, sizes.piled_runs)
         figures += [
             Figure(
                 f"claim beside {sizes.piled_runs:,} {what}",
@@ -28,13 +28,13 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
                 (at_least(1 - TOLERANCE, "ratio"), at_most(1 + TOLERANCE, "ratio")),
                 f"{CLAIM_BATCH} of {READY:,} ready",
             )
-            for unit, cost in beside.items()
+            for unit, cost in piled.items()
         ]
     return figures
 
 
-def cost_beside(database: Database, what: str | None, count: int) -> Cost:
-    """Return the cost of a claim beside a pile; the ready runs come last, as they would."""
+def cost_with_pile(database: Database, what: str | None, count: int) -> Cost:
+    """Return the cost of a claim from a store with a pile. The ready runs are enqueued last."""
     with database.fresh() as url, database.bare(url) as bare:
         if what is not None:
             bare.pile_up(what, count)

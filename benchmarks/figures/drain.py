@@ -1,7 +1,8 @@
-"""How fast one worker process empties a queue of tasks that do nothing.
+"""Measures how fast one worker process empties a queue of tasks that do nothing.
 
-Both rates come from the store's own times: the runs settled after the first settle, over the time
-from that settle to the last. So neither the start of a process nor its end is part of it.
+Both rates come from the times in the store: the number of runs settled after the first settle,
+divided by the time from that settle to the last. So the start and the end of a process are not
+included.
 """
 
 from statistics import median
@@ -18,7 +19,7 @@ PER_SECOND = {"sqlite": 15_000, "postgres": 12_000}
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Drain by a real worker and by a bare loop, each time a fresh store."""
+    """Drain fresh stores, in turn with a real worker and with a bare loop."""
     batches: list[float] = []
     duly, bare = interleave(
         sizes.rounds,
@@ -43,7 +44,7 @@ def drain_bare(database: Database, runs: int) -> float:
 
 
 def drain_by_worker(database: Database, runs: int, batches: list[float]) -> float:
-    """Let a supervisor with one child do it, all settings at their defaults."""
+    """Claim and finish with a supervisor that has one child and default settings."""
     with database.fresh() as url:
         enqueue_noops(url, runs)
         with database.bare(url) as bare:

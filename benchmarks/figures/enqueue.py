@@ -1,4 +1,4 @@
-"""How fast runs are accepted: one by one, by many callers at once, in bulk."""
+"""Measures how fast runs are accepted: one by one, from many callers at once, and in bulk."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ CONCURRENT_PER_SECOND = {"sqlite": 15_000, "postgres": 8_000}
 
 
 def measure_one(database: Database, sizes: Sizes) -> list[Figure]:
-    """One caller, one commit per call, against the same INSERT through the bare driver."""
+    """Compare one caller with one commit per call to the same INSERT through the bare driver."""
     count = sizes.single_enqueues
 
     def call_bare() -> float:
@@ -39,7 +39,7 @@ def measure_one(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def measure_concurrent(database: Database, sizes: Sizes) -> list[Figure]:
-    """Many coroutines of one loop, each awaiting one `aenqueue` after the other."""
+    """Measure many coroutines on one loop. Each awaits one `aenqueue` after the other."""
     callers, each = sizes.concurrent_callers, sizes.enqueues_per_caller
 
     async def call() -> None:
@@ -61,7 +61,7 @@ def measure_concurrent(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def measure_many(database: Database, sizes: Sizes) -> list[Figure]:
-    """`enqueue_many` with its encoding, against the bare INSERT of rows that are ready."""
+    """Compare `enqueue_many`, including its encoding, to the bare INSERT of encoded rows."""
     count = sizes.bulk_enqueues
 
     def call_bare() -> float:
@@ -87,7 +87,7 @@ def measure_many(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def _open(url: str, bare: Bare) -> None:
-    """Open both ways in and use each a few times, so that no first use is measured."""
+    """Connect duly and the bare driver, and use each a few times, so no first use is measured."""
     app.use_url(url)
     for number in range(10):
         noop.enqueue(number)

@@ -1,4 +1,4 @@
-"""How soon a run starts while a transaction keeps the entries of ended runs in the indexes."""
+"""Measures the start of runs while a transaction keeps ended runs in the indexes."""
 
 import time
 
@@ -16,7 +16,7 @@ LONGEST_WAIT_SECONDS = 20.0
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Space the calls out, with dead runs that cannot be vacuumed; SQLite keeps none."""
+    """Leave gaps between the calls, with dead runs that cannot be vacuumed. SQLite keeps none."""
     if not isinstance(database, Postgres):
         return []
     p50, p99, onset = [], [], []
@@ -43,7 +43,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
 
 
 def _seconds_until_fast(worker: WorkerProcess, bare: Bare) -> float:
-    """Run one run after another until several in a row were fast; return how long that took."""
+    """Enqueue one run after another until several in a row were fast. Return the seconds."""
     began = time.monotonic()
     in_a_row = 0
     while in_a_row < SOON_IN_A_ROW and time.monotonic() < began + LONGEST_WAIT_SECONDS:

@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do."""
+"""Measures the CPU time and the statements of an idle worker."""
 
 import time
 from collections import Counter

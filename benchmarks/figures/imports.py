@@ -1,4 +1,4 @@
-"""What `import duly` costs, in fresh interpreters, and what it leaves alone."""
+"""Measures the time of `import duly` in fresh interpreters, and checks which modules it loads."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from benchmarks.sizes import Sizes
 NEEDED = ("asyncio", "sqlite3", "zoneinfo")
 """The parts of the standard library that duly cannot do without."""
 DULY = "duly.app"
-"""What `from duly import Duly` loads; `import duly` alone loads nothing yet."""
+"""The module that `from duly import Duly` loads. `import duly` alone loads nothing yet."""
 LEFT_OUT = ("psycopg", "click", "rich", "starlette", "redis", "django")
 
 _PROGRAM = """
@@ -48,10 +48,10 @@ def measure(sizes: Sizes) -> list[Figure]:
 
 
 def import_once(*modules: str) -> tuple[float, list[str]]:
-    """Return the seconds an import took in a new interpreter, and which modules it should not have.
+    """Return the CPU seconds of an import in a new interpreter, and the unwanted modules it loaded.
 
-    They are the processor's: an import waits for nothing, and others may be waiting for their turn.
-    The interpreter's own start is not part of it.
+    CPU time is measured because other processes may keep the processor busy. The start of the
+    interpreter is not included.
     """
     program = _PROGRAM.format(modules=", ".join(modules), looked_for=LEFT_OUT)
     done = subprocess.run(  # noqa: S603 - our own program

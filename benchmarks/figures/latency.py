@@ -1,4 +1,4 @@
-"""How long after the call of `enqueue` a body begins in another process that was idle."""
+"""Measures the time from a call of `enqueue` to the start of the body in an idle worker."""
 
 import json
 import random
@@ -12,11 +12,11 @@ from benchmarks.sizes import Sizes
 from benchmarks.tasks import app, tell_delay
 
 SHORTEST_GAP, LONGEST_GAP = 0.01, 0.04
-"""Drawn anew each time, so that no polling of the worker falls into step with the calls."""
+"""A new random gap precedes each call, so the calls cannot synchronize with a polling worker."""
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Space the calls out, so that each finds the worker idle."""
+    """Leave gaps between the calls, so that the worker is idle at each."""
     rounds = [_delays(database, sizes.spaced_enqueues) for _ in range(sizes.rounds)]
     p50 = [percentile(delays, 50) * 1e3 for delays in rounds]
     p99 = [percentile(delays, 99) * 1e3 for delays in rounds]
@@ -39,7 +39,7 @@ def spaced_delays(
     *,
     warm_up: Callable[[WorkerProcess], None] = lambda _worker: None,
 ) -> list[float]:
-    """Return in order how many seconds after its enqueue each run began, without the longest."""
+    """Return the sorted seconds from enqueue to start of all runs but the slowest."""
     draw = random.Random(count)
     app.use_url(url)
     with WorkerProcess(url) as worker:
@@ -58,5 +58,5 @@ def spaced_delays(
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Return the value that so many percent of all do not exceed."""
+    """Return a percentile of sorted values."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

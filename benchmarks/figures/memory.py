@@ -1,4 +1,4 @@
-"""How much memory a worker's child takes while it works."""
+"""Measures the memory of a worker's child while it works."""
 
 from benchmarks.databases import Database
 from benchmarks.processes import WorkerProcess, memory_mib
@@ -8,7 +8,7 @@ from benchmarks.workload import enqueue_noops
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Drain once more and look at the child's memory all the while; the largest look counts."""
+    """Drain once more, and read the memory of the child repeatedly. The largest value counts."""
     looks: list[tuple[float, float]] = []
     with database.fresh() as url, database.bare(url) as bare:
         enqueue_noops(url, sizes.drain_runs)

@@ -1,4 +1,4 @@
-"""How long after its due instant a scheduled run begins, among many schedules that are not due."""
+"""Measures how late scheduled runs start while many other schedules are not due."""
 
 import json
 import time
@@ -15,7 +15,7 @@ GAP_SECONDS = 0.05
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Let many come due at once, then some one after the other, while a worker is idle."""
+    """Make many schedules due at once, then some one after the other, while a worker is idle."""
     at_once = _lateness(database, sizes, gap=0.0, count=sizes.due_schedules)
     spaced = _lateness(database, sizes, gap=GAP_SECONDS, count=sizes.spaced_schedules)
     note = f"beside {sizes.schedules:,} schedules that are not due"

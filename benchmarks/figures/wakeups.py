@@ -1,4 +1,4 @@
-"""What one enqueue costs a server with many idle workers, and how soon one of them starts it."""
+"""Measures the statements of one enqueue with many idle workers, and the delay until its start."""
 
 import json
 import random
@@ -27,11 +27,14 @@ MOST_P99_MS = {
     (32, "frozen"): 41,
     (32, "other queues"): 105,
 }
-"""By the number of workers and what disturbs half of them: 1.5 times what was measured before hints
-named their runs, when every enqueue woke every idle worker. On two cores of an AMD EPYC, that p99
-was 64, 27 and 70 ms with 32 workers, 10.5, 5.1 to 6.3 and 7.2 ms with 8, and 4 to 8 ms with 2. Of a
-range, the larger figure counts: single figures differ by a factor of two on that machine. On one
-that does other work at the same time, these targets mean nothing."""
+"""Targets by the number of workers and the disturbance of half of them.
+
+They are 1.5 times the figures from before hints named their runs, when every enqueue woke every
+idle worker. On two cores of an AMD EPYC, that p99 was 64, 27 and 70 ms with 32 workers, 10.5, 5.1
+to 6.3 and 7.2 ms with 8, and 4 to 8 ms with 2. The larger figure of a range counts, because single
+figures differ by a factor of two on that machine. On a machine that does other work at the same
+time, these targets mean nothing.
+"""
 
 
 class _Measured(NamedTuple):
@@ -41,7 +44,7 @@ class _Measured(NamedTuple):
 
 
 def measure(database: Database, sizes: Sizes) -> list[Figure]:
-    """Enqueue one run at a time; on SQLite, which wakes all workers, there is nothing to count."""
+    """Enqueue one run at a time. SQLite wakes all workers, so it has nothing to count."""
     figures: list[Figure] = []
     if database.name != "postgres":
         return figures
@@ -100,7 +103,7 @@ def _one_by_one(database: Database, sizes: Sizes, count: int, disturbance: str) 
             while len(bare.results(tell_delay.name)) < total:
                 time.sleep(0.5)
             statements = counted.end()
-            # Those of the loop above are among them, and are few.
+            # They include the few statements of the loop above.
             idle = idle_per_second * (time.monotonic() - began)
         app.close()
         found = bare.results(tell_delay.name)[-enqueues:]

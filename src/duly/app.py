@@ -98,7 +98,7 @@ class Duly(AppStore):
 
         A hook raises to refuse the call.
         """
-        self._opening = threading.Lock()
+        self._lazy_lock = threading.Lock()
         self._holders: LockHolders | None = None
 
     if not TYPE_CHECKING:  # A type checker would then accept every attribute.
@@ -152,8 +152,9 @@ class Duly(AppStore):
                 None means no bound.
             queue: The queue that the runs wait in.
             priority: Within a queue, runs with a higher number start first.
-            on_crash: "rerun" runs a task again whose worker died; "hold" ends the run as
-                `interrupted` until a person decides, and only `retry_on` is then retried.
+            on_crash: "rerun" runs a task again if its worker died. "hold" ends such a run as
+                `interrupted`, and a person decides. With "hold", only exceptions in `retry_on` are
+                retried.
             executor: Where the task runs: "loop" for `async def`, "thread" for `def`, or "process"
                 for a subprocess. By default the one of the first two that fits the function.
             retry_on: The only exceptions that are retried. Empty means all, or with
@@ -164,8 +165,8 @@ class Duly(AppStore):
             transaction_limit: Seconds that this transaction may be open before the attempt fails
                 with TransactionTooLong. By default 5 on SQLite and 60 on PostgreSQL.
             key_ttl: Seconds that a key holds after the end of its run. None means forever.
-            unique: How long a key means one run: "run" until `key_ttl` is over, "active" only while
-                the run is queued or running.
+            unique: "run": calls with the same key mean the same run until `key_ttl` after its end.
+                "active": only while it is queued or running.
             expires: Seconds from the call after which a run is cancelled that has not started. None
                 means never.
             aliases: Earlier names of the task, under which runs may still be stored.
@@ -181,10 +182,12 @@ class Duly(AppStore):
                 as "90d" or "forever". By default as the settings say.
         """
         if function is not None:
-            return self._define(function, options)
-        return lambda found: self._define(found, options)
+            return self._register_task(function, options)
+        return lambda found: self._register_task(found, options)
 
-    def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+    def _register_task(
+        self, function: Callable[..., Any], options: dict[str, Any]
+    ) -> Task[..., Any]:
         known = define.__kwdefaults__ or {}
         unknown = sorted(options.keys() - known.keys())
         if unknown:
@@ -241,17 +244,18 @@ class Duly(AppStore):
         options: "ScheduledTaskOptions",
         when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
-        from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415 - as below
+        # Programs without schedules should not pay for importing calendars.
+        from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415
 
         trigger = trigger_of(**when)
-        rules = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
-        others = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
+        schedule_options = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
+        task_options = {key: value for key, value in options.items() if key not in SCHEDULE_OPTIONS}
 
         def decorate(function: Callable[[], R]) -> Task[[], R]:
             # A local function has no unique name, so its task gets the name of the schedule.
-            named = {"name": name} if is_local(function) else {}
-            task = self._define(function, others | named)
-            self.schedules.define(name or task.name, task, trigger, **rules)  # type: ignore[arg-type]
+            name_option = {"name": name} if is_local(function) else {}
+            task = self._register_task(function, task_options | name_option)
+            self.schedules.define(name or task.name, task, trigger, **schedule_options)  # type: ignore[arg-type]
             return task
 
         return decorate
@@ -263,7 +267,7 @@ class Duly(AppStore):
             # Programs that only enqueue should not pay for importing calendars.
             from duly.api.schedules import Schedules  # noqa: PLC0415
 
-            with self._opening:
+            with self._lazy_lock:
                 self._schedules = self._schedules or Schedules(self)
         return self._schedules
 
@@ -328,14 +332,15 @@ class Duly(AppStore):
         The lock is renewed while it is held. `ttl` is how long it stays locked after its holder
         died.
         """
-        from duly.locks import Lock, LockHolders  # noqa: PLC0415 - as in schedules
+        # Programs without locks should not pay for importing them.
+        from duly.locks import Lock, LockHolders  # noqa: PLC0415
 
-        with self._opening:
+        with self._lazy_lock:
             self._holders = holders = self._holders or LockHolders()
-        host = self._lock_store_provider()
-        return Lock(host, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
+        app = self._lock_app()
+        return Lock(app, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
-    def _lock_store_provider(self) -> AppProtocol:
+    def _lock_app(self) -> AppProtocol:
         """Return the application whose store holds the locks."""
         return self
 

@@ -32,11 +32,11 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 class Tracing(Protocol):
     """Makes spans of enqueued and executed runs; see `duly.observe.tracing`."""
 
-    def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
+    def enqueue_span(self, task: str, queue: str, run_id: str) -> dict[str, str]:
         """Record that a run is enqueued. Return the tags that carry the trace to its attempts."""
         ...
 
-    def process(self, claim: Claim) -> AbstractContextManager[Callable[[Outcome], None]]:
+    def attempt_span(self, claim: Claim) -> AbstractContextManager[Callable[[Outcome], None]]:
         """Return a context manager around a body, which receives the outcome of the body."""
         ...
 

@@ -192,8 +192,8 @@ class BoundTask(Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R]:
-        for look in self._app.before_calls:
-            look()
+        for hook in self._app.before_calls:
+            hook()
         key = None if self._key is None else self._full_key(self._key, args, kwargs)
         arguments = self._codec.encode(args, kwargs)
         how, tracing = self._how, self._definition.tracing
@@ -235,9 +235,9 @@ _enqueue = fast_constructor(Enqueue)
 def _add_trace_tags(call: Call[R], tracing: Tracing) -> Call[R]:
     """Return the call with the current trace in its tags, under names that duly reserves."""
     op = call.op
-    carried = tracing.send(op.task, op.queue, op.run_id)
-    tags = (json.loads(op.tags) if op.tags else {}) | carried
-    return Call(op._replace(tags=json.dumps(tags))) if carried else call
+    trace_tags = tracing.enqueue_span(op.task, op.queue, op.run_id)
+    tags = (json.loads(op.tags) if op.tags else {}) | trace_tags
+    return Call(op._replace(tags=json.dumps(tags))) if trace_tags else call
 
 
 def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:

@@ -11,7 +11,7 @@ from benchmarks.databases import PILES, Database
 from benchmarks.databases.postgres import Postgres
 from benchmarks.databases.sqlite import Sqlite
 from benchmarks.figures import NAMES
-from benchmarks.figures.claim_cost import TOLERANCE, cost_beside
+from benchmarks.figures.claim_cost import TOLERANCE, cost_with_pile
 from benchmarks.figures.imports import DULY, NEEDED, import_once
 from benchmarks.processes import ROOT
 from benchmarks.report import Figure, at_least, at_most
@@ -33,11 +33,11 @@ def database(store_kind: str, servers: Servers) -> Database:
 def test_the_cost_of_a_claim_does_not_depend_on_unrelated_runs(
     database: Database, pile: str
 ) -> None:
-    alone = cost_beside(database, None, 0)
+    alone = cost_with_pile(database, None, 0)
 
-    beside = cost_beside(database, pile, FULL.piled_runs // SHARE)
+    piled = cost_with_pile(database, pile, FULL.piled_runs // SHARE)
 
-    for unit, cost in beside.items():
+    for unit, cost in piled.items():
         assert cost == pytest.approx(alone[unit], rel=TOLERANCE)
 
 

@@ -119,9 +119,9 @@ def test_the_longest_secret_is_hidden_first():
 
 
 def test_overlapping_secrets_are_hidden_completely():
-    hide = text_redactor(["abcdef", "defghi", "cdef"])
+    redact = text_redactor(["abcdef", "defghi", "cdef"])
 
-    assert hide("<abcdefghi cdef abcdef>") == "<*** *** ***>"
+    assert redact("<abcdefghi cdef abcdef>") == "<*** *** ***>"
     assert text_redactor(["abcdefghi", "cdef"])("<abcdefghi>") == "<***>"
 
 

@@ -1,4 +1,4 @@
-"""The page on the command line: the tree of commands, walked."""
+"""Writes the page on the command line from the tree of commands."""
 
 import inspect
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from duly.cli import commands
 from tools.reference.tables import table
 
 SHARED = ("--app", "--url", "--json", "--verbose", "--quiet")
-"""What every command takes, said once."""
+"""The options of all commands. The page lists them once."""
 
 
 def commands_page() -> str:
@@ -18,7 +18,7 @@ def commands_page() -> str:
     parts = [
         "# Command line",
         _words(commands),
-        "Every command takes, before or behind its name:",
+        "Every command accepts these options, before or after its name:",
         _options(commands, only=SHARED),
         *_walk(commands, root),
     ]

@@ -1,6 +1,6 @@
-"""The options of a call.
+"""Reads the options of a call.
 
-Names, types and defaults are those of the signature. The meanings are in the section `Args:` of the
+Names, types and defaults come from the signature. The meanings come from the section `Args:` of the
 docstring, which `help()` and editors show too.
 """
 
@@ -37,7 +37,7 @@ def without_options(words: str) -> str:
 
 
 def options(found: Found) -> Iterator[Option]:
-    """Give the options of a function or of a dataclass."""
+    """Yield the options of a function or of a dataclass."""
     match found.node:
         case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):
             positional = [*arguments.posonlyargs, *arguments.args]

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
-    """Make every page anew."""
+    """Return the text of every page, by the name of its file."""
     return {
         "python.md": python_page(),
         "integrations.md": integrations_page(),

@@ -1,4 +1,4 @@
-"""The pages on what programs import."""
+"""Writes the pages on the names that programs import."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tools.reference.tables import shown, table
 
 
 class Handle(NamedTuple):
-    """Something that users get from duly rather than make: how they come by it, and its class."""
+    """An object that users get from duly and do not make: the expression for it, and its class."""
 
     said: str
     module: str
@@ -78,7 +78,7 @@ OF_THE_ENGINE = {
     "Schedules": {"define", "is_defined", "sync"},
     "SqliteTestStore": {"advance", "freeze", "remove"},
 }
-"""Members that have no underscore, since other parts of duly call them, and are not for users."""
+"""Members without an underscore, because other parts of duly call them. They are not for users."""
 MADE_BY_DULY = {"CarrierMessage", "EmbeddedWorker", "EndedAttempt", "GuardClaim", "Run", "Task"}
 """Classes that users do not call."""
 
@@ -87,7 +87,7 @@ def python_page() -> str:
     """Return the page on duly itself, its guard, its testing kit and its extension points."""
     parts = ["# Python", "`import duly`. Errors have [a page of their own](errors.md)."]
     parts += _module("duly", level=2)
-    parts.append("## What you get from those")
+    parts.append("## Objects that you get from duly")
     for handle in HANDLES:
         found = source.find(handle.module, handle.name)
         parts += [f"### `{handle.said}`", found.words, *_members(found)]
@@ -97,8 +97,11 @@ def python_page() -> str:
 
 
 def integrations_page() -> str:
-    """Return the page on what other engines and frameworks are given."""
-    parts = ["# Integrations", "Each needs what it is named after: mostly an extra of duly."]
+    """Return the page on the integrations with other engines and frameworks."""
+    parts = [
+        "# Integrations",
+        "Most of these modules need another package, which an extra of duly installs.",
+    ]
     for name in INTEGRATIONS:
         parts += _module(name, level=2)
     return _joined(parts)
@@ -149,7 +152,7 @@ def _members(owner: Found) -> Iterator[str]:
 
 
 def _options(found: Found, title: str) -> Iterator[str]:
-    """Give a table of the options of a call, if its docstring describes them."""
+    """Yield a table of the options of a call, if its docstring describes them."""
     meaning = meanings(found.words)
     if not meaning:
         return

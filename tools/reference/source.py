@@ -1,6 +1,6 @@
-"""Reads modules without importing them: what they offer, its signatures and its words.
+"""Reads the public names, signatures and docstrings of modules without importing them.
 
-Nothing has to be installed for that, and what is written looks the same under every Python.
+So nothing has to be installed, and the pages are the same under every version of Python.
 """
 
 import ast
@@ -17,12 +17,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Found(NamedTuple):
-    """A name, and what stands for it in the code."""
+    """A public name, and its definition in the code."""
 
     name: str
     node: ast.stmt
     words: str
-    """The docstring, or for a value the text behind it."""
+    """The docstring, or for a value the text after it."""
     module: str
     """Where it is defined."""
 
@@ -41,7 +41,7 @@ def words_of(name: str) -> str:
 
 
 def offered(name: str) -> list[str]:
-    """Return what a module offers: its `__all__`, else all that is public and its own."""
+    """Return the names in the `__all__` of a module, or else the public names that it defines."""
     body = module(name).body
     for node in body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
@@ -51,7 +51,7 @@ def offered(name: str) -> list[str]:
 
 
 def find(name: str, wanted: str) -> Found:
-    """Find where a name that a module offers is defined, through as many imports as it takes."""
+    """Find the definition of a name that a module offers. Follow its imports."""
     body = list(_statements(module(name)))
     for node, following in zip(body, [*body[1:], None], strict=True):
         match node:
@@ -62,12 +62,12 @@ def find(name: str, wanted: str) -> Found:
                     if (alias.asname or alias.name) == wanted and source.startswith("duly"):
                         return find(source, alias.name)._replace(name=wanted)
             case ast.Assign() | ast.AnnAssign() if wanted in _targets(node):
-                return Found(wanted, node, _text_behind(following), name)
+                return Found(wanted, node, _text_after(following), name)
     raise LookupError(f"{name} offers {wanted}, which is not found in the code of duly")
 
 
 def members(found: Found) -> Iterator[Found]:
-    """Give the public members of a class that have words of their own, in their order."""
+    """Yield the public members of a class that have a docstring, in their order."""
     node = found.node
     if not isinstance(node, ast.ClassDef):
         raise TypeError(f"{found.module}.{found.name} is no class")
@@ -78,13 +78,13 @@ def members(found: Found) -> Iterator[Found]:
                 if words:
                     yield Found(item.name, _as_called(node, item), words, found.module)
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
-                yield Found(name, item, _text_behind(following), found.module)
+                yield Found(name, item, _text_after(following), found.module)
     for base in _bases(found.module, node):
         yield from (member for member in members(base) if member.words)
 
 
 def initializer(found: Found) -> Found:
-    """Return what takes the options of a class: its `__init__`, or for a dataclass the class."""
+    """Return the definition with the options of a class: its `__init__`, or a dataclass itself."""
     for item in getattr(found.node, "body", ()):
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return Found(found.name, item, ast.get_docstring(item) or "", found.module)
@@ -108,7 +108,7 @@ def decorators(node: Function | ast.ClassDef) -> list[ast.expr]:
 
 
 def constructor(node: ast.ClassDef) -> str | None:
-    """Return how a class is called; nothing if it is not its users who do."""
+    """Return how users call a class. None if they do not."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return signature(item, name=node.name).removesuffix(" -> None")
@@ -129,7 +129,7 @@ def _bases(name: str, node: ast.ClassDef) -> Iterator[Found]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Give the statements of a module, also those for type checkers or under `with extra(…)`."""
+    """Yield the statements of a module, also those for type checkers or under `with extra(…)`."""
     for node in tree.body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
@@ -141,7 +141,7 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _text_behind(node: ast.stmt | None) -> str:
+def _text_after(node: ast.stmt | None) -> str:
     match node:
         case ast.Expr(value=ast.Constant(value=str(text))):
             return cleandoc(text)
@@ -150,7 +150,7 @@ def _text_behind(node: ast.stmt | None) -> str:
 
 
 def _as_called(node: ast.ClassDef, function: Function) -> Function:
-    """Return the overload with the most to say, if there are any; it is what users see."""
+    """Return the overload with the most parameters, if there are any. It is what users see."""
     overloads = [
         item
         for item in node.body

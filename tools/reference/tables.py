@@ -1,4 +1,4 @@
-"""The pages that are tables: settings, limits, errors, metrics and fault points."""
+"""Writes the pages that are tables: settings, limits, errors, metrics and fault points."""
 
 import ast
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from tools.reference.options import meanings
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a table in Markdown; nothing if it has no rows."""
+    """Return a table in Markdown, or an empty text if it has no rows."""
     lines = [
         "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in row) + " |"
         for row in rows
@@ -45,11 +45,12 @@ def settings_page() -> str:
     ]
     return _page(
         "Settings",
-        "Of these the first that says something counts: an option on the command line, a keyword "
-        "of `Duly(…)`, the environment, `[tool.duly]` in the nearest `pyproject.toml`, the "
-        "default. `duly config` shows every one and where it came from. Lengths of time are "
-        'seconds, or texts such as `"90s"`, `"15m"`, `"24h"` and `"7d"`. A name that does not '
-        "exist is an error. `DULY_PYPROJECT` names another file than the nearest `pyproject.toml`. "
+        "A setting comes from the first of these places that has it: an option on the command "
+        "line, a keyword of `Duly(…)`, the environment, `[tool.duly]` in the nearest "
+        "`pyproject.toml`, the default. `duly config` shows every setting and where it came from. "
+        'Durations are seconds, or texts such as `"90s"`, `"15m"`, `"24h"` and `"7d"`. A name that '
+        "does not exist is an error. `DULY_PYPROJECT` names a file to use instead of the nearest "
+        "`pyproject.toml`. "
         "See [the settings](../how-to/configuration.md#settings).",
         table(("Setting", "Environment", "Default", "Keyword", "Meaning"), rows),
     )
@@ -64,7 +65,7 @@ def shown(value: object) -> str:
 
 
 def limits_page() -> str:
-    """Return the page on the bounds of the engine."""
+    """Return the page on the limits of the engine."""
     rows = []
     for node in source.module("duly.limits").body:
         if isinstance(node, ast.Assign):
@@ -74,9 +75,9 @@ def limits_page() -> str:
             rows.append((f"`{name}`", f"{int(value) if value == int(value) else value:,}", words))
     return _page(
         "Limits",
-        "Every bound of the engine is in `duly.limits`. What goes beyond one that concerns a "
-        "call is a typed error at that call, the same on both databases, and leaves nothing "
-        "behind. They are constants, no settings.",
+        "Every limit of the engine is in `duly.limits`. A call that exceeds one of its limits "
+        "raises a typed error, the same on both databases, and writes nothing. The limits are "
+        "constants, not settings.",
         table(("Name", "Value", ""), rows),
     )
 
@@ -93,15 +94,15 @@ def errors_page() -> str:
         rows.append((f"`{name}`", status, words))
     return _page(
         "Errors",
-        "All are in `duly.errors`; those that most programs meet can be imported from `duly`. The "
-        "status is what a command of `duly` ends with when it meets one.",
+        "All errors are in `duly.errors`. The most common ones can also be imported from `duly`. "
+        "The status is the exit status of a command of `duly` that ends with the error.",
         f"```text\n{tree}\n```",
         table(("Error", "Status", "When"), rows),
     )
 
 
 def metrics_page() -> str:
-    """Return the page on metrics, as a new store tells them."""
+    """Return the page on metrics, as a new store exposes them."""
     with TemporaryDirectory() as folder:
         app = Duly(f"sqlite:///{folder}/duly.db")
         found = list(DulyCollector(app).collect())
@@ -112,7 +113,8 @@ def metrics_page() -> str:
     ]
     return _page(
         "Metrics",
-        "What Prometheus is told: see [monitoring](../how-to/monitoring.md#metrics).",
+        "duly exposes these metrics to Prometheus: see "
+        "[monitoring](../how-to/monitoring.md#metrics).",
         table(("Metric", "Type", "Labels", "Meaning"), rows),
     )
 
@@ -122,7 +124,7 @@ def _exposed(metric: Metric) -> str:
 
 
 def _labels(metric: Metric) -> str:
-    # Without samples nothing else has them.
+    # A metric without samples has no public attribute with its labels.
     return ", ".join(vars(metric)["_labelnames"])
 
 
@@ -134,11 +136,11 @@ def fault_points_page() -> str:
         rows.append((verb, ", ".join(f"`{point}`" for point in points), _VERBS[verb]))
     return _page(
         "Fault points",
-        "Places in the engine where a test can let the process die: "
+        "Places in the engine where a test can crash the process: "
         '`duly_worker.crash_at("settle.before_commit")`, see [testing](../how-to/testing.md), or '
         "in a real worker `DULY_FAULTPOINTS=settle.before_commit=kill`, with `@3` for the third "
         "time. `duly.testing.FAULT_POINTS` has their names.",
-        table(("Verb", "Points", "What is under way"), rows),
+        table(("Verb", "Points", "Activity"), rows),
     )
 
 
@@ -146,7 +148,7 @@ _VERBS = {
     "enqueue": "a run is accepted",
     "claim": "a worker takes runs",
     "settle": "the end of an attempt is recorded",
-    "recover": "what a dead worker held is taken from it",
+    "recover": "the runs of a dead worker are taken from it",
     "operate": "an operator acts (retries, cancels, pauses), or anything else is written: the "
     "record of a step, an event, a schedule, a lock, a key, upkeep",
     "beat": "a worker shows that it lives",

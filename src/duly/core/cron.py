@@ -1,11 +1,11 @@
 """Cron expressions in a time zone, as a set of instants. Times are UTC microseconds.
 
-`cronsim` computes the local times that an expression names. This module maps them to instants
-across changes of the zone's clock. An expression with fixed hours and minutes means a time of day:
-it fires once per such time. If the clock skips the time, it fires at the first valid moment after
-the gap. If the clock repeats the time, it fires at the first of the two. An expression with a star
-in its minutes or hours means elapsed time: skipped times do not fire, and repeated times fire
-twice.
+`cronsim` computes the local times that an expression names. This module maps them to instants,
+also where the zone's clock changes, as at the start and end of daylight saving time (DST). An
+expression with fixed hours and minutes means a time of day: it fires once per such time. If the
+clock skips the time, it fires at the first valid moment after the gap. If the clock repeats the
+time, it fires at the first of the two. An expression with a star in its minutes or hours means
+elapsed time: skipped times do not fire, and repeated times fire twice.
 """
 
 import contextlib

@@ -80,8 +80,8 @@ class CallCodec:
         for name in redact:
             if name not in parameters:
                 raise BadOption(f"{self._function_name}() has no parameter {name!r} to redact")
-        self._redact = frozenset(redact) | frozenset(filter(is_secret, parameters))
-        self._mask = Redaction(self._redact)
+        self._redacted_parameters = frozenset(redact) | frozenset(filter(is_secret, parameters))
+        self._redaction = Redaction(self._redacted_parameters)
 
         kinds = {name: parameter.kind for name, parameter in parameters.items()}
         names_of = {kind: tuple(n for n in kinds if kinds[n] is kind) for kind in kinds.values()}
@@ -171,18 +171,18 @@ class CallCodec:
         """Return stored text with secrets replaced, or entirely replaced if it cannot be parsed."""
         try:
             hidden, shown = self._parted(text)
-            text = to_text(self._mask.data(shown, text_redactor(hidden)))
+            text = to_text(self._redaction.data(shown, text_redactor(hidden)))
         except (PayloadError, ValueError, RecursionError):
             return REDACTED
         return text if size_of(text) < math.inf else REDACTED
 
     def redacted_result(self, text: str | None, arguments: str) -> str | None:
         """Return the stored result of a call with secrets replaced."""
-        return None if text is None else self._mask.text(text, self._hide(arguments))
+        return None if text is None else self._redaction.text(text, self._redactor_for(arguments))
 
     def redacted_text(self, text: str, arguments: str) -> str:
         """Return a text about a call, such as an error, with the call's secrets replaced."""
-        return self._hide(arguments)(text)
+        return self._redactor_for(arguments)(text)
 
     def encode_result(self, value: object) -> str | None:
         """Return the text to store for a result, or None for None."""
@@ -307,21 +307,21 @@ class CallCodec:
     def _error(self, refusal: Unstorable, label: str, parameter: str) -> PayloadError:
         # The path may quote keys of a dict, and the cause may quote any value. Neither may be shown
         # for a redacted parameter.
-        if parameter in self._redact:
+        if parameter in self._redacted_parameters:
             refusal.trail.clear()
         return PayloadError(refusal.path(label), refusal.problem)
 
     def _cause(self, refusal: Unstorable, parameter: str) -> BaseException | None:
-        return None if parameter in self._redact else refusal.__cause__
+        return None if parameter in self._redacted_parameters else refusal.__cause__
 
-    def _hide(self, arguments: str) -> TextRedactor:
+    def _redactor_for(self, arguments: str) -> TextRedactor:
         try:
             hidden, _ = self._parted(arguments)
         except (PayloadError, RecursionError):
             # If the arguments do not fit the signature, it is unknown which of them are redacted.
             # So all of them are hidden.
             with suppress(ValueError, RecursionError):
-                return text_redactor(self._mask.secrets(from_text(arguments), hidden=True))
+                return text_redactor(self._redaction.secrets(from_text(arguments), hidden=True))
             return str
         return text_redactor(hidden)
 
@@ -332,10 +332,10 @@ class CallCodec:
             *((positional, index, self._parameter_at(index)) for index in range(len(positional))),
             *((named, name, self._parameter_called(name)) for name in named),
         ]
-        secrets = list(self._mask.secrets([positional, named]))
+        secrets = list(self._redaction.secrets([positional, named]))
         for where, place, parameter in places:
-            if parameter in self._redact:
-                secrets += self._mask.secrets(where[place], hidden=True)
+            if parameter in self._redacted_parameters:
+                secrets += self._redaction.secrets(where[place], hidden=True)
                 where[place] = REDACTED
         return secrets, [positional, named]
 

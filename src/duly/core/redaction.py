@@ -1,4 +1,4 @@
-"""Masks the secrets of a call in its arguments, its result, and texts about its run."""
+"""Redacts the secrets of a call in its arguments, its result, and texts about its run."""
 
 # ruff: noqa: ANN401 - this module handles values of any type
 
@@ -19,41 +19,41 @@ _NAMED_TAGS = ("$dataclass", "$model", "$enum")
 
 
 class Redaction:
-    """The names whose values are hidden at any depth. Names of secrets are always hidden."""
+    """The names whose values are redacted at any depth. Names of secrets always are."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self._names = frozenset(names)
 
-    def hides(self, name: str) -> bool:
-        """Return whether values of this name are hidden."""
+    def redacts(self, name: str) -> bool:
+        """Return whether values of this name are redacted."""
         return name in self._names or is_secret(name)
 
-    def data(self, data: Any, hide: TextRedactor = str) -> Any:
-        """Return JSON data without hidden values, and with secrets masked in its texts."""
+    def data(self, data: Any, redact: TextRedactor = str) -> Any:
+        """Return JSON data with the values of such names and the secrets in texts redacted."""
         match data:
             case dict():
                 return {
-                    hide(name): REDACTED if self.hides(name) else self.data(value, hide)
+                    redact(name): REDACTED if self.redacts(name) else self.data(value, redact)
                     for name, value in data.items()
                 }
             case list():
-                return [self.data(value, hide) for value in data]
+                return [self.data(value, redact) for value in data]
             case str():
-                return hide(data)
-            case int() | float() if type(data) is not bool and hide(text := str(data)) != text:
+                return redact(data)
+            case int() | float() if type(data) is not bool and redact(text := str(data)) != text:
                 return REDACTED
             case _:
                 return data
 
-    def text(self, text: str, hide: TextRedactor = str) -> str:
-        """Return stored JSON with its secrets masked. Text that is not JSON is masked entirely."""
+    def text(self, text: str, redact: TextRedactor = str) -> str:
+        """Return stored JSON with its secrets redacted, or REDACTED if the text is not JSON."""
         try:
-            return json.dumps(self.data(json.loads(text), hide), ensure_ascii=False)
+            return json.dumps(self.data(json.loads(text), redact), ensure_ascii=False)
         except (ValueError, RecursionError):
             return REDACTED
 
     def secrets(self, data: Any, *, hidden: bool = False) -> Iterator[str]:
-        """Yield the texts that are hidden in JSON data, or all of them."""
+        """Yield the texts that are redacted in JSON data, or all of them if it is `hidden`."""
         match data:
             case {"$bytes": str() as stored} if hidden:
                 yield stored
@@ -64,7 +64,7 @@ class Redaction:
                         yield name
                     is_class = name in _NAMED_TAGS and isinstance(value, list)
                     yield from self.secrets(
-                        value[1:] if is_class else value, hidden=hidden or self.hides(name)
+                        value[1:] if is_class else value, hidden=hidden or self.redacts(name)
                     )
             case list():
                 for value in data:
@@ -87,7 +87,7 @@ def text_redactor(secrets: Iterable[str]) -> TextRedactor:
         lengths.setdefault(form[:_SHORTEST], set()).add(len(form))
     longest_first = {start: sorted(found, reverse=True) for start, found in lengths.items()}
 
-    def hide(text: str) -> str:
+    def redact(text: str) -> str:
         if not forms:
             return text
         shown: list[str] = []
@@ -102,7 +102,7 @@ def text_redactor(secrets: Iterable[str]) -> TextRedactor:
                     break
         return "".join((*shown, text[shown_to:]))
 
-    return hide
+    return redact
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -151,7 +151,9 @@ class _Dashboard:
         async def endpoint(request: Request) -> Response:
             if live and "text/event-stream" in request.headers.get("accept", ""):
                 render = partial(self._fragment, view, request)
-                return self._streams.answer(request, render, viewer=request.state.counted_as)
+                return self._streams.answer(
+                    request, render, viewer=request.state.rate_limit_identity
+                )
             return await self._reads.run(request, partial(self._whole, view, request, live))
 
         return endpoint

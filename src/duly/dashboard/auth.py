@@ -21,7 +21,7 @@ from duly.limits import SESSION_SECONDS, TOKEN_BITS
 COOKIE = "duly_session"
 NO_NAME = "anonymous"
 """The name of all viewers that a hook admits without a name."""
-_FEWEST_SIGNS = 8
+_FEWEST_CHARACTERS = 8
 
 
 class Viewer(NamedTuple):
@@ -31,13 +31,16 @@ class Viewer(NamedTuple):
     role: Literal["viewer", "operator"] = "operator"
 
 
-Answer = Viewer | str | bool | None
-Auth = Callable[[Request], "Answer | Awaitable[Answer]"]
+AuthResult = Viewer | str | bool | None
+Auth = Callable[[Request], "AuthResult | Awaitable[AuthResult]"]
 """Returns a Viewer, or the name of an operator. None, "" and False refuse the request."""
 
 
 def check_auth(auth: Auth | None) -> None:
-    """Raise BadOption unless `auth` is a function of a request, as its result would be unclear."""
+    """Raise BadOption unless `auth` is a function that can be called with the request alone.
+
+    The dashboard would not fill in parameters with FastAPI's `Depends`.
+    """
     if auth is None:
         return
     if not callable(auth):
@@ -55,24 +58,24 @@ def check_auth(auth: Auth | None) -> None:
             )
 
 
-async def ask(auth: Auth, request: Request) -> Viewer | None:
+async def viewer_of(auth: Auth, request: Request) -> Viewer | None:
     """Return the viewer of a request. `auth` may be a sync or an async function."""
     if inspect.iscoroutinefunction(auth) or inspect.iscoroutinefunction(
         getattr(auth, "__call__", None)  # noqa: B004 - a class may have a coroutine there
     ):
-        answer = auth(request)
+        result = auth(request)
     else:
-        answer = await run_in_threadpool(auth, request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    if isinstance(answer, Viewer):
-        return answer if answer.name else None
-    if isinstance(answer, str) and answer:
-        return Viewer(answer)
-    return Viewer(NO_NAME) if answer is True else None
+        result = await run_in_threadpool(auth, request)
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, Viewer):
+        return result if result.name else None
+    if isinstance(result, str) and result:
+        return Viewer(result)
+    return Viewer(NO_NAME) if result is True else None
 
 
-def counted_as(auth: Auth, viewer: Viewer, request: Request) -> str:
+def rate_limit_identity(auth: Auth, viewer: Viewer, request: Request) -> str:
     """Return the identity under which requests are counted: a name, or an address.
 
     An address is used if many viewers share a name: those with the token, and those that a hook
@@ -90,15 +93,15 @@ _ALPHABETS = (
 )
 
 
-def bits_of(token: str) -> float:
+def max_random_bits(token: str) -> float:
     """Return how many random bits a token has at most, judging by its characters.
 
     A token with few different characters, which no generator makes, has none.
     """
-    signs = set(token)
-    if len(signs) < _FEWEST_SIGNS:
+    characters = set(token)
+    if len(characters) < _FEWEST_CHARACTERS:
         return 0.0
-    size = min((len(known) for known in _ALPHABETS if signs <= set(known)), default=64)
+    size = min((len(known) for known in _ALPHABETS if characters <= set(known)), default=64)
     return len(token) * math.log2(size)
 
 
@@ -106,7 +109,7 @@ class TokenAuth:
     """One token opens the dashboard: typed into its page, or as `Authorization: Bearer …`."""
 
     def __init__(self, token: str, *, name: str = "token") -> None:
-        if bits_of(token) < TOKEN_BITS:
+        if max_random_bits(token) < TOKEN_BITS:
             raise BadOption(
                 f"a token must have at least {TOKEN_BITS} random bits; `python -c 'import secrets; "
                 "print(secrets.token_urlsafe())'` makes one"
@@ -135,23 +138,23 @@ class TokenAuth:
 
     def new_session(self) -> str:
         """Return a new session, which the browser keeps instead of the token."""
-        facts = f"{new_secret()[:32]}.{int(wall_seconds()) + SESSION_SECONDS}"
-        return f"{facts}.{self._signed(facts)}"
+        payload = f"{new_secret()[:32]}.{int(wall_seconds()) + SESSION_SECONDS}"
+        return f"{payload}.{self._signature_of(payload)}"
 
     def session_of(self, request: Request) -> str | None:
         """Return the id of a request's session, or None without a valid one.
 
         Its owner may have signed out, which the database records.
         """
-        facts, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signed(facts).encode()):
+        payload, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature_of(payload).encode()):
             return None
-        session, _, until = facts.partition(".")
+        session, _, until = payload.partition(".")
         is_open = session and until.isdecimal() and int(until) > wall_seconds()
         return session if is_open else None
 
-    def _signed(self, facts: str) -> str:
-        return hmac.new(self._hash, f"session {facts}".encode(), hashlib.sha256).hexdigest()
+    def _signature_of(self, payload: str) -> str:
+        return hmac.new(self._hash, f"session {payload}".encode(), hashlib.sha256).hexdigest()
 
 
 class BasicAuth:
@@ -182,8 +185,8 @@ class BasicAuth:
             name = password = ""
         address = client_of(request)
         await self._limit.wait(address, name)
-        known, role = self._known.get(name, (b"", "viewer"))
-        if not hmac.compare_digest(_hash(password), known):
+        expected_hash, role = self._known.get(name, (b"", "viewer"))
+        if not hmac.compare_digest(_hash(password), expected_hash):
             self._limit.note_failure(address, name)
             return None
         return Viewer(name, "operator" if role == "operator" else "viewer")

@@ -14,7 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.clock import new_secret
 from duly.credentials import TooManyTries
-from duly.dashboard.auth import NO_NAME, Auth, TokenAuth, Viewer, ask, client_of, counted_as
+from duly.dashboard.auth import (
+    NO_NAME,
+    Auth,
+    TokenAuth,
+    Viewer,
+    client_of,
+    rate_limit_identity,
+    viewer_of,
+)
 from duly.dashboard.request_body import RefusedBody, closes_connection, read_body
 from duly.dashboard.viewer_limit import RETRY_SOON, TooManyReads
 from duly.errors import StoreUnavailable
@@ -145,11 +153,11 @@ class SecurityMiddleware:
                 self._remember_viewer(request, self._auth.viewer)
                 if not await self._has_ended(request, session):
                     return self._auth.viewer
-        return await ask(self._auth, request)
+        return await viewer_of(self._auth, request)
 
     def _remember_viewer(self, request: Request, viewer: Viewer) -> None:
         request.state.viewer = viewer
-        request.state.counted_as = counted_as(self._auth, viewer, request)
+        request.state.rate_limit_identity = rate_limit_identity(self._auth, viewer, request)
 
     def _ask_for_credentials(self, request: Request) -> Response:
         if isinstance(self._auth, TokenAuth) and "authorization" not in request.headers:

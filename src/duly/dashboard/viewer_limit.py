@@ -107,7 +107,7 @@ class Reads:
     async def run(self, request: Request, read: Callable[[], T]) -> T:
         """Return the result of a read. Raise TooManyReads if the viewer waited too long."""
         async with AsyncExitStack() as stack:
-            room = self._limit().awaited(request.state.counted_as, READ_WAIT_SECONDS)
+            room = self._limit().awaited(request.state.rate_limit_identity, READ_WAIT_SECONDS)
             try:
                 await stack.enter_async_context(room)
             except TimeoutError:
@@ -119,7 +119,7 @@ class Reads:
 
         This is for a response that has started.
         """
-        async with self._limit().awaited(request.state.counted_as, None):
+        async with self._limit().awaited(request.state.rate_limit_identity, None):
             return await run_in_threadpool(read)
 
     def _limit(self) -> ViewerLimit:

@@ -67,7 +67,7 @@ def report_error(app: Duly, what: str, error: BaseException) -> None:
 
 
 def _is_recorded(verdict: Verdict) -> bool:
-    """Return whether the run's history has this attempt. A claim that was handed back is none."""
+    """Return whether the run's history has this attempt. It omits claims that were handed back."""
     return isinstance(verdict, Finish) or verdict.recorded
 
 

@@ -27,7 +27,7 @@ TASK = "duly.task"
 ATTEMPT = "duly.attempt"
 OUTCOME = "duly.outcome"
 
-_CARRIED = ("traceparent", "tracestate")
+_TRACE_HEADERS = ("traceparent", "tracestate")
 
 
 class OpenTelemetry:
@@ -36,32 +36,32 @@ class OpenTelemetry:
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("duly", tracer_provider=provider)
 
-    def send(self, task: str, queue: str, run_id: str) -> dict[str, str]:
+    def enqueue_span(self, task: str, queue: str, run_id: str) -> dict[str, str]:
         """Record that a run is enqueued. Return the tags that carry the trace to its attempts."""
-        facts = _facts("send", task, queue, run_id)
-        carrier: dict[str, str] = {}
+        attributes = _attributes("send", task, queue, run_id)
+        headers: dict[str, str] = {}
         with self._tracer.start_as_current_span(
-            f"send {queue}", kind=SpanKind.PRODUCER, attributes=facts
+            f"send {queue}", kind=SpanKind.PRODUCER, attributes=attributes
         ):
-            propagate.inject(carrier)
+            propagate.inject(headers)
         return {
-            f"{RESERVED_TAGS}{name}": carrier[name]
-            for name in _CARRIED
-            if 0 < len(carrier.get(name, "")) <= TAG_CHARACTERS
+            f"{RESERVED_TAGS}{name}": headers[name]
+            for name in _TRACE_HEADERS
+            if 0 < len(headers.get(name, "")) <= TAG_CHARACTERS
         }
 
     @contextmanager
-    def process(self, claim: Claim) -> Iterator[Callable[[Outcome], None]]:
+    def attempt_span(self, claim: Claim) -> Iterator[Callable[[Outcome], None]]:
         """Put a span around a body, linked to the span that enqueued its run."""
-        facts = _facts("process", claim.task, claim.queue, claim.run_id)
+        attributes = _attributes("process", claim.task, claim.queue, claim.run_id)
         with self._tracer.start_as_current_span(
             f"process {claim.task}",
             kind=SpanKind.CONSUMER,
-            attributes={**facts, ATTEMPT: claim.attempt},
+            attributes={**attributes, ATTEMPT: claim.attempt},
             links=_links(claim),
         ) as span:
 
-            def note(outcome: Outcome) -> None:
+            def record_outcome(outcome: Outcome) -> None:
                 span.set_attribute(OUTCOME, type(outcome).__name__.lower())
                 if isinstance(outcome, Raised | TimedOut):
                     error = getattr(outcome, "error", None)
@@ -69,10 +69,10 @@ class OpenTelemetry:
                     span.set_attribute(ERROR_TYPE, str(kind))
                     span.set_status(Status(StatusCode.ERROR, str(error) if error else "timed out"))
 
-            yield note
+            yield record_outcome
 
 
-def _facts(operation: str, task: str, queue: str, run_id: str) -> dict[str, str]:
+def _attributes(operation: str, task: str, queue: str, run_id: str) -> dict[str, str]:
     return {
         SYSTEM: "duly",
         OPERATION_TYPE: operation,
@@ -87,7 +87,7 @@ def _links(claim: Claim) -> list[Link]:
     if not claim.tags:
         return []
     tags = json.loads(claim.tags)
-    names = {name: f"{RESERVED_TAGS}{name}" for name in _CARRIED}
-    carrier = {name: tags[tag] for name, tag in names.items() if tag in tags}
-    found = trace.get_current_span(propagate.extract(carrier)).get_span_context()
+    names = {name: f"{RESERVED_TAGS}{name}" for name in _TRACE_HEADERS}
+    headers = {name: tags[tag] for name, tag in names.items() if tag in tags}
+    found = trace.get_current_span(propagate.extract(headers)).get_span_context()
     return [Link(found)] if found.is_valid else []

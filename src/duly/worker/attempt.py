@@ -60,9 +60,9 @@ def call_body(definition: Definition, arguments: str) -> Outcome:
     claim = None if definition.tracing is None else current_claim()
     if definition.tracing is None or claim is None:
         return _call_body(definition, arguments)
-    with definition.tracing.process(claim) as note:
+    with definition.tracing.attempt_span(claim) as record_outcome:
         outcome = _call_body(definition, arguments)
-        note(outcome)
+        record_outcome(outcome)
         return outcome
 
 
@@ -90,9 +90,9 @@ async def await_body(definition: Definition, arguments: str) -> Outcome:
     claim = None if definition.tracing is None else current_claim()
     if definition.tracing is None or claim is None:
         return await await_untraced(definition, arguments, loop)
-    with definition.tracing.process(claim) as note:
+    with definition.tracing.attempt_span(claim) as record_outcome:
         outcome = await await_untraced(definition, arguments, loop)
-        note(outcome)
+        record_outcome(outcome)
         return outcome
 
 
@@ -141,7 +141,7 @@ def _undecodable(error: BaseException, definition: Definition, arguments: str) -
     """A payload that cannot be read fails the run, whatever its retries."""
     if not isinstance(error, PayloadError):
         return outcome_of(error, definition, arguments)
-    text = error_text(error, _hide(definition, arguments))
+    text = error_text(error, _redactor_for(definition, arguments))
     return Raised(text, retryable=False, cause="undecodable")
 
 
@@ -155,7 +155,7 @@ def encode_result(value: Any, definition: Definition, arguments: str) -> Outcome
     try:
         return Returned(definition.codec.encode_result(value))
     except Exception as error:  # noqa: BLE001 - code of the value's own class runs there
-        text = error_text(error, _hide(definition, arguments))
+        text = error_text(error, _redactor_for(definition, arguments))
         return Raised(text, retryable=False, cause="unencodable_result")
 
 
@@ -182,18 +182,18 @@ def timeout_outcome(definition: Definition) -> TimedOut:
 
 def outcome_of(error: BaseException, definition: Definition, arguments: str) -> Outcome:
     """Map what a body raised to how its attempt ended, without the secrets of its arguments."""
-    hide = _hide(definition, arguments)
+    redact = _redactor_for(definition, arguments)
     try:
-        return _outcome_of(error, definition, hide)
+        return _outcome_of(error, definition, redact)
     except Exception as broken:  # noqa: BLE001 - the class of a user's exception may be broken itself
-        return Raised(error_text(broken, hide), retryable=True)
+        return Raised(error_text(broken, redact), retryable=True)
 
 
-def _hide(definition: Definition, arguments: str) -> TextRedactor:
+def _redactor_for(definition: Definition, arguments: str) -> TextRedactor:
     return lambda text: definition.codec.redacted_text(text, arguments)
 
 
-def _outcome_of(error: BaseException, definition: Definition, hide: TextRedactor) -> Outcome:
+def _outcome_of(error: BaseException, definition: Definition, redact: TextRedactor) -> Outcome:
     match error:
         case Snooze(seconds=seconds) if not _is_pause(seconds):
             return _refused("Snooze", seconds)
@@ -202,12 +202,12 @@ def _outcome_of(error: BaseException, definition: Definition, hide: TextRedactor
         case Snooze(seconds=seconds):
             return Snoozed(float(seconds))
         case Discard(reason=reason):
-            text = _safe_text(lambda: hide(str(reason or "")), "(it cannot be shown)")
+            text = _safe_text(lambda: redact(str(reason or "")), "(it cannot be shown)")
             return Cancelled("discarded", text[:ERROR_CHARACTERS] or "discarded by its task")
         case RetryAfter(seconds=seconds):
             # An instant in the past, such as the date of an HTTP answer, has come.
             after = max(0.0, float(seconds))
-            return Raised(error_text(error, hide), retryable=True, named=True, after=after)
+            return Raised(error_text(error, redact), retryable=True, named=True, after=after)
         case Suspend(step=step, after=after):
             return Suspended(after, step)
         case StepVanished(step=step):
@@ -217,13 +217,13 @@ def _outcome_of(error: BaseException, definition: Definition, hide: TextRedactor
         case AttemptTimedOut():
             return timeout_outcome(definition)
         case StepNotKept():
-            return Raised(error_text(error, hide), retryable=False, cause="unencodable_result")
+            return Raised(error_text(error, redact), retryable=False, cause="unencodable_result")
         case BaseExceptionGroup() if (said := _control_error_in(error)) is not None:
-            return _outcome_of(said, definition, hide)
+            return _outcome_of(said, definition, redact)
         case _ if is_outage(error):
-            return Outage(error_text(error, hide))
+            return Outage(error_text(error, redact))
         case _:
-            return _raised(error, definition, hide)
+            return _raised(error, definition, redact)
 
 
 def _control_error_in(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
@@ -260,29 +260,29 @@ def _refused(kind: str, seconds: object) -> Raised:
     return Raised(error_text(wrong), retryable=False)
 
 
-def _raised(error: BaseException, definition: Definition, hide: TextRedactor) -> Raised:
+def _raised(error: BaseException, definition: Definition, redact: TextRedactor) -> Raised:
     named = isinstance(error, definition.retry_on) if definition.retry_on else False
     given_up = isinstance(error, definition.give_up_on)
     # SystemExit or KeyboardInterrupt out of a body is a failure like any other: a task must not
     # be able to end its worker.
     retryable = not given_up and (named or not definition.retry_on)
-    return Raised(error_text(error, hide), retryable=retryable, named=named)
+    return Raised(error_text(error, redact), retryable=retryable, named=named)
 
 
-def error_text(error: BaseException, hide: TextRedactor = str) -> ErrorText:
+def error_text(error: BaseException, redact: TextRedactor = str) -> ErrorText:
     """Keep an exception as text, bounded, with a fingerprint that groups one bug's failures.
 
-    Secrets are hidden before the text is cut: a part of one would not be found.
+    Secrets are redacted before the text is cut: a part of one would not be found.
     """
     kind = type(error).__qualname__
     module = _imported_as(type(error).__module__)
     if module != "builtins":
         kind = f"{module}.{kind}"
     kind = storable_text(kind)
-    message = _safe_text(lambda: hide(str(error)), "(its message cannot be shown)")[
+    message = _safe_text(lambda: redact(str(error)), "(its message cannot be shown)")[
         :ERROR_CHARACTERS
     ]
-    trace = _safe_text(lambda: hide(_trace_of(error)), "(its traceback cannot be shown)")
+    trace = _safe_text(lambda: redact(_trace_of(error)), "(its traceback cannot be shown)")
     if len(trace) > TRACEBACK_CHARACTERS:
         half = TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n… {len(trace) - 2 * half} characters omitted …\n{trace[-half:]}"

@@ -13,7 +13,7 @@ from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.guard import Guard
 from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
 from duly.integrations.celery import AlreadyQueued, Celery, dead_letters
-from duly.integrations.celery.dead_letters import record_timed_out, write_dead_letter
+from duly.integrations.celery.dead_letters import write_dead_letter, write_timeout_dead_letter
 from duly.store.protocol import DeadLetterFilter
 from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import wait_until
@@ -176,7 +176,7 @@ def timed_out(shop):
     """Return a function that notes a task's hard time limit as a worker's main process does."""
 
     def note(task: celery.Task) -> None:
-        record_timed_out(task, (1,), {}, TimeLimitExceeded(1))
+        write_timeout_dead_letter(task, (1,), {}, TimeLimitExceeded(1))
 
     return note
 

@@ -10,7 +10,7 @@ from celery.exceptions import TimeLimitExceeded
 from duly.guard import Guard
 from duly.guard.dead_letters import DeadLetterDraft
 from duly.integrations.celery import IdempotentTask, dead_letters
-from duly.integrations.celery.dead_letters import record_timed_out
+from duly.integrations.celery.dead_letters import write_timeout_dead_letter
 from tests.integrations.canaries import CANARY, HARMLESS
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -28,7 +28,7 @@ def task_of(guard: Guard, **options: Any) -> Any:
 
 def logged_dead_letter(caplog, *args: Any, **options: Any) -> str:
     task = task_of(Guard(NOWHERE), **options)
-    record_timed_out(task, args, {}, TimeLimitExceeded(1))
+    write_timeout_dead_letter(task, args, {}, TimeLimitExceeded(1))
     (line,) = caplog.records
     assert line.levelname == "CRITICAL"
     return line.getMessage()

@@ -34,14 +34,14 @@ class TaskConfig(SimpleNamespace):
 class Registry:
     """The options of tasks by function."""
 
-    def __init__(self, definer):
-        self._definer = definer
+    def __init__(self, registrar):
+        self._registrar = registrar
 
     def get_config(self, function):
         """Return the options as they are in the definition of the task; None if it is no task."""
-        if not self._definer.has(function):
+        if not self._registrar.has(function):
             return None
-        task, eager = self._definer.get(function)
+        task, eager = self._registrar.get(function)
         found = task.definition
         executors = {"loop": "async", "thread": "thread", "process": "process"}
         return TaskConfig(
@@ -49,7 +49,7 @@ class Registry:
             retries=found.retry.limit,
             delay=found.retry.base,
             backoff=found.retry.factor,
-            persist=self._definer.is_persisted(task),
+            persist=self._registrar.is_persisted(task),
             priority=found.priority or None,
             queue=found.queue,
             executor=executors[found.executor],

@@ -44,9 +44,11 @@ _SCHEDULED = LegacyTable(
 _TAKE_SCHEDULED = "DELETE FROM task_scheduled_once WHERE run_key = :run_key RETURNING run_key"
 
 
-def move_rows(duly: Duly, definer: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks) -> None:
+def move_rows(
+    duly: Duly, registrar: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks
+) -> None:
     """Move waiting tasks. Rows that cannot be moved stay, and the log names them."""
-    rows = _RowImporter(duly, definer, queues, once)
+    rows = _RowImporter(duly, registrar, queues, once)
     move(duly, _PENDING, rows.take_pending)
     move(duly, _SCHEDULED, rows.take_scheduled)
 
@@ -55,10 +57,10 @@ class _RowImporter:
     """Creates runs from rows."""
 
     def __init__(
-        self, duly: Duly, definer: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks
+        self, duly: Duly, registrar: TaskRegistrar, queues: QueueLimits, once: OneTimeTasks
     ) -> None:
         self._duly = duly
-        self._definer = definer
+        self._registrar = registrar
         self._queues = queues
         self._once = once
         self._has_history = bool(duly.store.columns_of("task_snapshots"))
@@ -103,7 +105,7 @@ class _RowImporter:
                 "its arguments are pickled, and duly does not unpickle: let fastapi-taskflow run "
                 "it, or add it again and delete the row"
             )
-        task = self._definer.find(row["func_name"])
+        task = self._registrar.find(row["func_name"])
         if task is None:
             raise RowNotMoved(f"no task, or more than one, is called {row['func_name']!r} here")
         queue = self._queues.resolve(row.get("queue") or task.definition.queue)

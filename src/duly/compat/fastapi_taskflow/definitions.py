@@ -23,8 +23,8 @@ Executor = Literal["async", "thread", "process"]
 _EXECUTORS = {"async": "loop", "thread": "thread", "process": "process"}
 
 
-class TaskPolicy(NamedTuple):
-    """The options of a task."""
+class TaskflowOptions(NamedTuple):
+    """The options of a task, as fastapi-taskflow names them."""
 
     name: str | None = None
     executor: Executor | None = None
@@ -46,52 +46,58 @@ class TaskRegistrar:
         *,
         requeue_pending: bool,
         encryption: "tuple[Fernet | None, str | bytes | None]",
-        observed: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
-        queue_named: Callable[[str | None], str],
+        wrap_with_observers: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
+        resolve_queue: Callable[[str | None], str],
     ) -> None:
+        """Set up the registrar.
+
+        With `requeue_pending`, the runs of all tasks are persisted, not only of those with
+        `persist`.
+        """
         self._manager = manager
         self._requeue_pending = requeue_pending
         self._encryption = encryption
-        self._observed = observed
-        self._queue_named = queue_named
+        self._wrap_with_observers = wrap_with_observers
+        self._resolve_queue = resolve_queue
         self._tasks: dict[Callable[..., Any], tuple[Task[..., Any], bool]] = {}
         self._persisted: set[str] = set()
 
     def define(
-        self, function: Callable[..., Any], policy: TaskPolicy, *, eager: bool = False
+        self, function: Callable[..., Any], options: TaskflowOptions, *, eager: bool = False
     ) -> Task[..., Any]:
-        """Make a function a task. Raise an error if its policy cannot be supported.
+        """Make a function a task. Raise an error if its options cannot be supported.
 
-        A persisted task that must not start twice is held after a crash. For a task that is not
-        persisted, the worker that claims it next decides (`admission`), since only that worker
-        knows what is gone.
+        A persisted task that is not requeued on interrupt is held after a crash. For a task that is
+        not persisted, `admission` decides at the claim, because only then is it known which process
+        is gone. By default, calls of an `eager` task are accepted even if its queue is full.
         """
-        self._check_executor(function, policy.executor)
-        persisted = policy.persist or self._requeue_pending
-        hold = persisted and not policy.requeue_on_interrupt
+        self._check_executor(function, options.executor)
+        persisted = options.persist or self._requeue_pending
+        hold = persisted and not options.requeue_on_interrupt
         retry = Retry(
-            policy.retries, policy.delay, policy.backoff, max_delay=DELAY_SECONDS, jitter=False
+            options.retries, options.delay, options.backoff, max_delay=DELAY_SECONDS, jitter=False
         )
+        wrap = self._wrap_with_observers
         definition = define(
-            function if self._observed is None else self._observed(function),
-            name=policy.name or _name(function),
-            retries=retry if policy.retries else NO_RETRIES,
+            function if wrap is None else wrap(function),
+            name=options.name or _name(function),
+            retries=retry if options.retries else NO_RETRIES,
             # An attempt that raised has ended properly, so another attempt is not a second start.
-            retry_on=(Exception,) if hold and policy.retries else (),
+            retry_on=(Exception,) if hold and options.retries else (),
             on_crash="hold" if hold else "rerun",
-            executor=None if policy.executor is None else _EXECUTORS[policy.executor],
-            queue=self._queue_named(policy.queue),
-            priority=policy.priority or 0,
+            executor=None if options.executor is None else _EXECUTORS[options.executor],
+            queue=self._resolve_queue(options.queue),
+            priority=options.priority or 0,
             key_ttl=None,
         )
-        duly = self._manager.duly
-        admit = admission(lambda: duly.store, persisted=persisted)
+        app = self._manager.duly
+        admit = admission(lambda: app.store, persisted=persisted)
         definition = replace(definition, admit=admit, wrapped=function)
         fernet, key = self._encryption
         if fernet is not None and key is not None:
             definition = replace(definition, codec=EncryptedCodec(definition.codec, fernet, key))
-        duly.registry.add(definition)
-        task: Task[..., Any] = Task(duly, definition)
+        app.registry.add(definition)
+        task: Task[..., Any] = Task(app, definition)
         self._tasks[function] = task, eager
         self._persisted.discard(task.name)
         if persisted:
@@ -116,7 +122,7 @@ class TaskRegistrar:
             return False
 
     def find(self, name: str) -> Task[..., Any] | None:
-        """Return the one task with that name or whose function has that name."""
+        """Return the task with that name or whose function has it. None if not exactly one does."""
         found = {
             task.name: task
             for function, (task, _is_eager) in self._tasks.items()
@@ -144,8 +150,9 @@ class TaskRegistrar:
             )
         if executor != "process":
             return
-        known = getattr(function, "__globals__", {}).values()
-        if "<locals>" in function.__qualname__ or all(each is not self._manager for each in known):
+        module_globals = getattr(function, "__globals__", {}).values()
+        is_nested = "<locals>" in function.__qualname__
+        if is_nested or all(each is not self._manager for each in module_globals):
             raise BadOption(
                 f'executor="process" imports the module of {function.__qualname__}() again: the '
                 "function must be module-level, and the TaskManager must have its own name "

@@ -15,7 +15,7 @@ from duly import Duly, Task
 from duly.compat.fastapi_taskflow.admission import ACCEPTER_TAG, AcceptingProcess
 from duly.compat.fastapi_taskflow.backends import SnapshotBackend, address
 from duly.compat.fastapi_taskflow.cutover import move_rows
-from duly.compat.fastapi_taskflow.definitions import Executor, TaskPolicy, TaskRegistrar
+from duly.compat.fastapi_taskflow.definitions import Executor, TaskflowOptions, TaskRegistrar
 from duly.compat.fastapi_taskflow.encryption import fernet_of
 from duly.compat.fastapi_taskflow.enqueue import (
     AddTaskOptions,
@@ -115,8 +115,8 @@ class TaskManager:
             self,
             requeue_pending=requeue_pending,
             encryption=(self.fernet, encrypt_args_key),
-            observed=self._dispatcher.wrap if self._dispatcher else None,
-            queue_named=self._queues.resolve,
+            wrap_with_observers=self._dispatcher.wrap if self._dispatcher else None,
+            resolve_queue=self._queues.resolve,
         )
         self._periodic, self._once = PeriodicTasks(self.duly), OneTimeTasks(self.duly)
         self.store = TaskStore(self.duly, self._periodic.names)
@@ -138,12 +138,12 @@ class TaskManager:
         queue: str | None = None,
     ) -> Callable[[F], F]:
         """Make a function a task, and return the function unchanged."""
-        policy = TaskPolicy(
+        options = TaskflowOptions(
             name, executor, retries, delay, backoff, queue, priority, persist, requeue_on_interrupt
         )
 
         def decorate(function: F) -> F:
-            self._registrar.define(function, policy, eager=eager)
+            self._registrar.define(function, options, eager=eager)
             return function
 
         return decorate
@@ -163,11 +163,11 @@ class TaskManager:
         queue: str | None = None,
     ) -> Callable[[F], F]:
         """Make a function a task that runs repeatedly, and return the function unchanged."""
-        policy = TaskPolicy(name, executor, retries, delay, backoff, queue)
+        options = TaskflowOptions(name, executor, retries, delay, backoff, queue)
         trigger = self._periodic.trigger(every=every, cron=cron, timezone=timezone)
 
         def decorate(function: F) -> F:
-            task = self._registrar.define(function, policy)
+            task = self._registrar.define(function, options)
             self._periodic.add(task, trigger, run_on_startup=run_on_startup)
             return function
 

@@ -43,8 +43,8 @@ class DeadLettered(DulyError):
 
 
 @dataclass(slots=True)
-class CurrentBody:
-    """The body that is running now, and its state so far."""
+class TaskExecution:
+    """One execution of a task in this process, and its state so far."""
 
     task: "IdempotentTask"
     key: str
@@ -63,7 +63,9 @@ class CurrentBody:
     """
 
 
-current_body: ContextVar[CurrentBody | None] = ContextVar("duly_celery_executing", default=None)
+current_execution: ContextVar[TaskExecution | None] = ContextVar(
+    "duly_celery_executing", default=None
+)
 
 
 def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message itself is kept whole
@@ -74,16 +76,16 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
     task. `payload` may be passed to document the call. duly always stores the arguments of the
     task.
     """
-    execution = current_body.get()
+    execution = current_execution.get()
     if execution is None:
         raise DulyError("send_to_dlq() works only inside a task of duly.integrations.celery")
     if execution.dead_letter_id is None:
-        execution.dead_letter_id = record_dead_letter(execution, "sent", sys.exception())
+        execution.dead_letter_id = write_dead_letter_of(execution, "sent", sys.exception())
     return execution.dead_letter_id
 
 
-def record_dead_letter(
-    execution: CurrentBody, cause: str, error: BaseException | None, *, began: bool = True
+def write_dead_letter_of(
+    execution: TaskExecution, cause: str, error: BaseException | None, *, began: bool = True
 ) -> str:
     """Write the dead letter of a body that failed, or that was not started or not retried."""
     claim = execution.claim
@@ -116,7 +118,7 @@ def write_dead_letter(
     return task.used_guard.letters.put(draft, letter_id)
 
 
-def record_timed_out(
+def write_timeout_dead_letter(
     task: "IdempotentTask", args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> None:
     """Write the dead letter of a task that is being killed, for as long as the worker can wait.
@@ -157,8 +159,8 @@ def _draft(
 ) -> DeadLetterDraft:
     route = task.request.delivery_info or {}
     arguments = _arguments(task.codec, args, kwargs)
-    hide = partial(task.codec.redacted_text, arguments=arguments)
-    text = None if error is None else error_text(error, hide)
+    redact = partial(task.codec.redacted_text, arguments=arguments)
+    text = None if error is None else error_text(error, redact)
     options = {
         name: route[name] for name in ("exchange", "routing_key", "priority") if route.get(name)
     }

@@ -32,12 +32,12 @@ from duly.integrations.celery.coroutines import (
     run_with_result_list,
 )
 from duly.integrations.celery.dead_letters import (
-    CurrentBody,
     DeadLettered,
+    TaskExecution,
     WorkerLostTooOften,
-    current_body,
-    record_dead_letter,
+    current_execution,
     write_dead_letter,
+    write_dead_letter_of,
 )
 from duly.integrations.celery.reservation import (
     AlreadyQueued,
@@ -89,16 +89,16 @@ class IdempotentTask(celery.Task):
     graceful: bool = False
     """Whether such a call is silently dropped instead."""
     lock_expiry: float | None = None
-    """For how many seconds a call that was sent but never started prevents equal calls from being
-    sent. By default one hour.
+    """Seconds after which a reservation whose call never started no longer blocks equal calls. By
+    default one hour.
     """
     once: Mapping[str, Any] | None = None
-    """These three options as celery-once spells them: `keys`, `graceful` and `timeout`."""
+    """celery-once's own form: `keys`, `graceful`, and `timeout` for `lock_expiry`."""
 
     _coroutine: Any = None
     """The original function if it is a coroutine function. `run` then runs it on an event loop."""
     _loop_runner: Any = None
-    """The `run` that belongs to `_coroutine`. A class that inherits both may define another one."""
+    """The `run` that `on_bound` made of `_coroutine`. A subclass with its own `run` ignores it."""
 
     # -- keys --
 
@@ -148,7 +148,7 @@ class IdempotentTask(celery.Task):
     @property
     def claim(self) -> GuardClaim:
         """The claim of the running body, with its `fence`, its `key` and `check()`."""
-        execution = current_body.get()
+        execution = current_execution.get()
         claim = None if execution is None or execution.task is not self else execution.claim
         if claim is None:
             raise DulyError(f"{self.name} has a claim only while a worker runs it")
@@ -180,16 +180,17 @@ class IdempotentTask(celery.Task):
 
     def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
         """Retry as Celery does. A body that continues afterwards does not count as completed."""
-        execution = current_body.get()
+        execution = current_execution.get()
         if execution is not None and execution.task is self:
             execution.is_retried = True
             if throw and self.claim.is_open:
                 # The message may be delivered before this method returns, and must find the key
                 # free.
-                with self._postpone_on_outage(execution.args, execution.kwargs):
+                with self._redeliver_later(execution.args, execution.kwargs):
                     self.claim.fail()
             if self.raise_on_duplicate or self.graceful:
-                with self._postpone_on_outage(execution.args, execution.kwargs):
+                # The reservation ended when the body started. The retry's message needs one, too.
+                with self._redeliver_later(execution.args, execution.kwargs):
                     self._reservation(execution.key, self.request.id).acquire()
         with _mark_resend():
             return super().retry(*args, throw=throw, **options)
@@ -214,18 +215,18 @@ class IdempotentTask(celery.Task):
             return plain(*args, **kwargs)
         execution = None
         try:
-            execution = CurrentBody(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
+            execution = TaskExecution(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
             if self._coroutine is not None and self.request.is_eager:
                 self._check_loop(execution)
-            # Do not return here: the limit may still be raised with the result but inside `try`.
+            # Do not return here: the limit may arrive between the result and the end of `try`.
             result = self._enter_and_run(execution)
         except SoftTimeLimitExceeded as limit:
             # Celery raises the limit only once, so it cannot be raised again here.
-            known = execution or CurrentBody(self, self.key_for(args, kwargs), args, kwargs)
-            result = self._handle_time_limit(known, limit)
+            execution = execution or TaskExecution(self, self.key_for(args, kwargs), args, kwargs)
+            result = self._handle_time_limit(execution, limit)
         return result
 
-    def _check_loop(self, execution: CurrentBody) -> None:
+    def _check_loop(self, execution: TaskExecution) -> None:
         """Raise LoopIsRunning for an eager call in a running loop. No dead letter is written."""
         try:
             check_no_loop(self.name)
@@ -233,25 +234,25 @@ class IdempotentTask(celery.Task):
             self._release_reservation(execution)
             raise
 
-    def _enter_and_run(self, execution: CurrentBody) -> Any:  # noqa: ANN401 - as the function
+    def _enter_and_run(self, execution: TaskExecution) -> Any:  # noqa: ANN401 - as the function
         args, kwargs = execution.args, execution.kwargs
-        once = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
+        entry = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         try:
-            with once as claim:
+            with entry as claim:
                 execution.claim = claim
                 # From here on the key itself records that the call is running or done.
                 self._release_reservation(execution)
                 return self._run(claim, execution) if claim.first else claim.result
         except DulyError as error:
-            if error is not once.refusal:
+            if error is not entry.refusal:
                 raise
-            with self._postpone_on_outage(args, kwargs):
+            with self._redeliver_later(args, kwargs):
                 raise
 
-    def _release_reservation(self, execution: CurrentBody) -> None:
+    def _release_reservation(self, execution: TaskExecution) -> None:
         """Release the call's reservation, if it has one."""
         if self.raise_on_duplicate or self.graceful:
-            with self._postpone_on_outage(execution.args, execution.kwargs):
+            with self._redeliver_later(execution.args, execution.kwargs):
                 self._reservation(execution.key, self.request.id).release()
 
     def _key_or_dead_letter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -261,13 +262,13 @@ class IdempotentTask(celery.Task):
         except SoftTimeLimitExceeded:
             raise
         except Exception as error:
-            with self._postpone_on_outage(args, kwargs):
+            with self._redeliver_later(args, kwargs):
                 write_dead_letter(
                     self, args, kwargs, cause="permanent", error=error, key=None, attempts=1
                 )
             raise
 
-    def _run(self, claim: GuardClaim, execution: CurrentBody) -> Any:  # noqa: ANN401 - as the function
+    def _run(self, claim: GuardClaim, execution: TaskExecution) -> Any:  # noqa: ANN401 - as the function
         if claim.losses >= self.crash_limit:
             lost = WorkerLostTooOften(self.name, claim.losses)
             self._fail_for_good(execution, "crashed", lost, began=False)
@@ -276,31 +277,31 @@ class IdempotentTask(celery.Task):
         returned: list[Any] = []
         if self._coroutine is not None:
             body = partial(run_with_result_list, returned, body)
-        before = current_body.get()
+        before = current_execution.get()
         try:
-            current_body.set(execution)
-            return run_body(claim, body, partial(self._end, execution), returned)
+            current_execution.set(execution)
+            return run_body(claim, body, partial(self._record_return, execution), returned)
         except (Retry, Ignore, Reject):
             raise
         except Exception as error:
             if execution.dead_letter_id is None and not execution.has_returned:
-                self._fail_for_good(execution, self._cause_of(error), error)
+                self._fail_for_good(execution, self._dead_letter_cause(error), error)
             raise
         finally:
-            current_body.set(before)
+            current_execution.set(before)
 
-    def _end(self, execution: CurrentBody, result: object) -> None:
+    def _record_return(self, execution: TaskExecution, result: object) -> None:
         """Record the end of a body that has returned."""
         check_is_result(result)
         execution.has_returned = True
         if execution.dead_letter_id is not None:
             raise DeadLettered(self.name, execution.dead_letter_id)
-        with self._postpone_on_outage(execution.args, execution.kwargs):
+        with self._redeliver_later(execution.args, execution.kwargs):
             claim = execution.claim
             if claim is not None and claim.is_open:
                 claim.fail() if execution.is_retried else claim.done(result)
 
-    def _handle_time_limit(self, execution: CurrentBody, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
+    def _handle_time_limit(self, execution: TaskExecution, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
         """Handle a soft time limit that the task did not catch."""
         claim = execution.claim
         if claim is not None and claim.is_done:
@@ -311,21 +312,21 @@ class IdempotentTask(celery.Task):
                 execution.args, execution.kwargs, limit, _OUTAGE_SECONDS
             ) from limit
         if execution.dead_letter_id is None:
-            self._fail_for_good(execution, self._cause_of(limit), limit)
+            self._fail_for_good(execution, self._dead_letter_cause(limit), limit)
         raise limit
 
     def _fail_for_good(
-        self, execution: CurrentBody, cause: str, error: Exception, *, began: bool = True
+        self, execution: TaskExecution, cause: str, error: Exception, *, began: bool = True
     ) -> None:
         """Release the key and write the dead letter, unless another worker runs the task by now."""
-        with self._postpone_on_outage(execution.args, execution.kwargs):
+        with self._redeliver_later(execution.args, execution.kwargs):
             if execution.claim is not None and execution.claim.is_open:
                 execution.claim.fail(began=began)
-            execution.dead_letter_id = record_dead_letter(execution, cause, error, began=began)
+            execution.dead_letter_id = write_dead_letter_of(execution, cause, error, began=began)
 
     @contextmanager
-    def _postpone_on_outage(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Send the message again later if the key is held or the ledger cannot be reached."""
+    def _redeliver_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Redeliver the message later if the key is held, the ledger is away or the claim lost."""
         try:
             yield
         except Busy as busy:
@@ -337,7 +338,7 @@ class IdempotentTask(celery.Task):
             # copy.
             raise Reject(lost, requeue=True) from lost
 
-    def _cause_of(self, error: Exception) -> str:
+    def _dead_letter_cause(self, error: Exception) -> str:
         retries = self.request.retries
         is_over = self.max_retries is not None and 0 < retries >= self.max_retries
         return "exhausted" if is_over or isinstance(error, MaxRetriesExceededError) else "permanent"
@@ -345,10 +346,11 @@ class IdempotentTask(celery.Task):
     def _postpone(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], why: Exception, seconds: float
     ) -> Exception:
-        """Send the message again for a later time. This does not count as a retry.
+        """Send the message again for a later time, and return the exception that the caller raises.
 
-        The other holder of the key may still be working; its result is then found. If it died, its
-        lease has expired by then.
+        This does not count as a retry. An eager call has no message, so nothing is sent. The other
+        holder of the key may still be working; its result is then found. If it died, its lease has
+        expired by then.
         """
         countdown = max(seconds, _LEAST_COUNTDOWN_SECONDS)
         again = self.signature_from_request(
@@ -374,13 +376,13 @@ class IdempotentTask(celery.Task):
             return
         key = self.key_for(args, kwargs)
         reservation = self._reservation(key, task_id)
-        left = reservation.acquire()
-        running = self.used_guard.look(key)
-        if left is None and running is not None and running.state == "held":
+        seconds_left = reservation.acquire()
+        holder = self.used_guard.look(key)
+        if seconds_left is None and holder is not None and holder.state == "held":
             reservation.release()
-            left = running.left / MICROSECONDS
-        if left is not None:
-            raise AlreadyQueued(self.name, left)
+            seconds_left = holder.left / MICROSECONDS
+        if seconds_left is not None:
+            raise AlreadyQueued(self.name, seconds_left)
         try:
             yield
         except BaseException:

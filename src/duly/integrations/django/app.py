@@ -98,7 +98,7 @@ class DjangoDuly(Duly):
         """
         if self.runs_tasks or self.is_inline():
             return self
-        with self._opening:
+        with self._lazy_lock:
             if self._own_connections_app is None:
                 self._own_connections_app = DjangoDuly(self.database)
                 self._own_connections_app.runs_tasks = True
@@ -168,7 +168,7 @@ class DjangoDuly(Duly):
             migrate=f"`python manage.py migrate --database {self.database}`",
         )
 
-    def _lock_store_provider(self) -> AppProtocol:
+    def _lock_app(self) -> AppProtocol:
         return _LockStoreProvider(self)
 
     def _is_in_transaction(self) -> bool:
