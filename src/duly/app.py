@@ -35,7 +35,8 @@ from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
 from duly.task_options import define
 
 if TYPE_CHECKING:
-    from duly.api.schedules import ScheduledTaskOptions, Schedules
+    from duly.api.schedule_options import ScheduledTaskOptions
+    from duly.api.schedules import Schedules
     from duly.carrier import Carrier
     from duly.locks import HeldLock, Lock, LockHolders
     from duly.worker.embedded_worker import EmbeddedWorker
@@ -245,7 +246,8 @@ class Duly(AppStore):
         when: dict[str, Any],
     ) -> Callable[[Callable[[], R]], Task[[], R]]:
         # Programs without schedules should not pay for importing calendars.
-        from duly.api.schedules import SCHEDULE_OPTIONS, trigger_of  # noqa: PLC0415
+        from duly.api.schedule_options import SCHEDULE_OPTIONS  # noqa: PLC0415
+        from duly.api.schedules import trigger_of  # noqa: PLC0415
 
         trigger = trigger_of(**when)
         schedule_options = {key: value for key, value in options.items() if key in SCHEDULE_OPTIONS}
@@ -277,6 +279,7 @@ class Duly(AppStore):
         """Accept many calls. All of them are durable when this returns.
 
         Each transaction contains up to 2,000 calls, or fewer if their arguments exceed 8 MiB.
+        Inside the transaction of a task, all calls become part of that transaction.
         """
         return accept_many(self, calls)
 
@@ -310,6 +313,7 @@ class Duly(AppStore):
     ) -> bool:
         """Send an event without blocking the event loop; see `send_event`."""
         if connection is None and joined_connection(self.store) is not None:
+            # The connection of a task's transaction can only be used in the task's own thread.
             return self.send_event(name, payload)
         if connection is None:
             return await asyncio.to_thread(self.send_event, name, payload)
@@ -341,7 +345,7 @@ class Duly(AppStore):
         return Lock(app, name, holders=holders, ttl=ttl, timeout=timeout, on_lost=on_lost)
 
     def _lock_app(self) -> AppProtocol:
-        """Return the application whose store holds the locks."""
+        """Return the application whose store holds the locks. A subclass may name another one."""
         return self
 
     # -- workers --

@@ -263,6 +263,8 @@ def _accept_on(connection: Connection, app: AppProtocol, call: Call[R], *, wake:
 def accept_many(host: AppProtocol, calls: Iterable[Call[R]]) -> list[Run[R]]:
     """Write calls in batches, one transaction each. They are durable when this returns.
 
+    Inside the transaction of a task, they become part of that transaction.
+
     If a database server does the writing, the next batch is encoded meanwhile.
     """
     runs: list[Run[R]] = []

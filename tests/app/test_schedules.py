@@ -2,14 +2,17 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from duly import BadOption, Duly
+from duly.api.schedule_options import ScheduledTaskOptions
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.store.due_schedules import fire_due
 from duly.store.protocol import ScheduleFilter
+from duly.task_options import define
 from tests.servers.processes import wait_until
 from tests.store.conformance.stores import opened_tables
 
@@ -329,3 +332,9 @@ def test_an_unknown_time_zone_is_shown_and_can_be_replaced(app, digest):
 def test_a_schedule_for_a_value_that_is_not_a_task_is_refused(app):
     with pytest.raises(BadSchedule, match="fires a task"):
         app.schedules.add("x", "nosuch", cron="0 7 * * *")
+
+
+def test_a_scheduled_task_takes_every_option_of_a_task():
+    of_tasks = signature(define).parameters.keys() - {"function", "name"}
+
+    assert of_tasks <= ScheduledTaskOptions.__annotations__.keys()

@@ -173,8 +173,15 @@ def test_exact_numbers_are_shown_and_copied_over_plain_http(busy, serve, browser
         page = visit.go(f"/runs/{run.id}")
         assert page.evaluate("window.isSecureContext") is False
         assert str(BIG) in visit.section("Arguments").inner_text()
-        page.get_by_role("button", name="Copy the result").click()
-        page.get_by_role("button", name="Copy the result").and_(page.locator(".done")).wait_for()
+        copy = page.get_by_role("button", name="Copy the result")
+        # The button is marked for a second only, which a busy test may miss.
+        marked = copy.evaluate_handle(
+            """button => ({ promise: new Promise(resolve => new MutationObserver(() => {
+                if (button.classList.contains("done")) resolve();
+            }).observe(button, { attributes: true })) })"""
+        )
+        copy.click()
+        marked.evaluate("found => found.promise")
 
         page.get_by_role("link", name="Runs", exact=True).first.click()
         page.get_by_label("Filter", exact=True).focus()

@@ -26,7 +26,7 @@ HANDLES = (
     Handle("app.queues", "duly.api.queues", "Queues"),
     Handle("app.workers", "duly.api.queues", "Workers"),
     Handle("app.schedules", "duly.api.schedules", "Schedules"),
-    Handle("@app.cron(…)", "duly.api.schedules", "ScheduleOptions"),
+    Handle("@app.cron(…)", "duly.api.schedule_options", "ScheduleOptions"),
     Handle("app.worker()", "duly.worker.embedded_worker", "EmbeddedWorker"),
     Handle("app.lock()", "duly.locks.lock", "Lock"),
     Handle("app.lock().acquire()", "duly.locks.held_lock", "HeldLock"),

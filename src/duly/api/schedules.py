@@ -4,16 +4,16 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from duly.actor import resolve_actor
+from duly.api.schedule_options import ScheduleOptions
 from duly.api.schedule_views import FiringView, ScheduleView, firing_view, module_of, schedule_view
 from duly.app_protocol import AppProtocol
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name, check_queue
 from duly.core.record import ScheduleRecord
-from duly.core.retry import Retry
 from duly.core.schedule import (
     UNANCHORED,
     DateTrigger,
@@ -44,44 +44,6 @@ from duly.store.schedule_ops import (
     SetScheduleState,
 )
 from duly.task import Task, instant, microseconds
-
-
-class ScheduleOptions(TypedDict, total=False):
-    """The options for instants that were missed, or that come due while the last run is live."""
-
-    misfire: Misfire
-    """Which missed instants run: the "latest", "all", or none with "skip"."""
-    grace: float | timedelta | None
-    """How late an instant may be and still fire. None means no bound."""
-    max_catch_up: int
-    overlap: Overlap | None
-    """While the last run is live: "skip", "queue" after it, or "allow" both."""
-    jitter: float | timedelta
-    """Delay every instant by up to this long. Every process computes the same delay."""
-    start: datetime | None
-    end: datetime | None
-    pause_after: int | None
-    """The number of consecutive failed runs after which the schedule pauses itself."""
-
-
-class ScheduledTaskOptions(ScheduleOptions, total=False):
-    """The options of a schedule and of `@app.task`."""
-
-    retries: int | Retry
-    timeout: float | None
-    queue: str
-    priority: int
-    on_crash: str
-    executor: str | None
-    retry_on: tuple[type[BaseException], ...]
-    give_up_on: tuple[type[BaseException], ...]
-    transaction: bool
-    transaction_limit: float | None
-    expires: float | None
-    aliases: tuple[str, ...]
-
-
-SCHEDULE_OPTIONS = frozenset(ScheduleOptions.__annotations__)
 
 _FOREVER = 2**62
 _LONGEST_LIST = 1_000

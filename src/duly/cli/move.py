@@ -65,7 +65,7 @@ def _check(source: str, target: str) -> None:
 
 
 def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
-    # Each module imports its own driver, and PostgreSQL's is an extra.
+    # By name, since only the packages of the stores may import the drivers.
     reading: Any = import_module("duly.store.sqlite.transfer").reading
     with (
         closing(open_store(source)) as old,
@@ -85,4 +85,4 @@ def _move(source: str, target: str, session: CommandSession) -> dict[str, int]:
 
 def _audit(url: str, session: CommandSession) -> list[AuditFinding]:
     with closing(open_store(url)) as store, bar(session, f"Auditing {store.shown_url}"):
-        return list(store.audit(PAGE))
+        return list(store.audit(limit=PAGE))

@@ -30,7 +30,8 @@ class KeyEntry:
     ) -> None:
         """Set up the entry.
 
-        `attempt` tries to take the key for an owner, repeatedly for `wait` seconds.
+        `attempt` tries once to take the key for an owner. It returns a claim if the key was taken
+        or its call is already done, else what holds the key. Entering tries for `wait` seconds.
         """
         self._key = key
         self._attempt = attempt
@@ -42,7 +43,7 @@ class KeyEntry:
         self.claim: GuardClaim | None = None
         """The claim of the last entry."""
         self.refusal: BaseException | None = None
-        """Why it could not be entered. An exception raised inside the block may look the same."""
+        """What entering the key raised. The block may raise another exception of that type."""
 
     def __enter__(self) -> GuardClaim:
         job: HelperJob | None = None
@@ -62,7 +63,7 @@ class KeyEntry:
         except BaseException as error:
             self.refusal = error
             # An exception from outside may arrive before the job was submitted, or after it is
-            # done.
+            # done. If the answer is `Guarded`, nothing was taken.
             if job is not None and not isinstance(job.answer, Guarded):
                 self._threads.run(partial(_undo_entry, job))
             raise

@@ -235,7 +235,7 @@ def test_only_tasks_of_this_application_can_be_added(duly):
     with TestClient(api) as client:
         with pytest.raises(BadOption, match=r"decorate it with @app\.task"):
             client.post("/plain")
-        with pytest.raises(BadOption, match="belongs to another Duly"):
+        with pytest.raises(BadOption, match="has not started"):
             client.post("/strange")
 
 

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 
 from duly import Duly, current
 from duly import Task as EngineTask
-from duly.api.schedules import ScheduleOptions
+from duly.api.schedule_options import ScheduleOptions
 from duly.core.class_codecs import signature_of
 from duly.core.cron import Cron
 from duly.errors import BadOption

@@ -14,7 +14,10 @@ R = TypeVar("R")
 
 
 class Tasks:
-    """Enqueues tasks. They are durable when `add_task` returns, before the response is sent."""
+    """Enqueues tasks. They are durable when `add_task` returns, before the response is sent.
+
+    With a `connection`, they become durable when its transaction is committed.
+    """
 
     def __init__(self, serving: tuple[ServedApp, ...], **options: Any) -> None:  # noqa: ANN401
         self._serving = serving
@@ -41,7 +44,7 @@ class Tasks:
         return await func.using(**self._options).aenqueue(*args, **kwargs)
 
     def _check(self, func: Task[P, R]) -> None:
-        """Raise BadOption unless `func` is a task of this application."""
+        """Raise BadOption unless `func` is a task of a Duly that this web application started."""
         if not isinstance(func, Task):
             raise BadOption(
                 f"{func!r} is not a task, and only tasks outlive this process: decorate it with "
@@ -50,8 +53,8 @@ class Tasks:
         served = (each.app.registry.find(func.name) for each in self._serving)
         if not any(definition is func.definition for definition in served):
             raise BadOption(
-                f"task {func.name!r} belongs to another Duly than the one that this application "
-                "was started with: add its lifespan, too, e.g. duly_lifespan(other, inner=…)"
+                f"task {func.name!r} belongs to a Duly that this web application has not started: "
+                "add the lifespan of that Duly, too, e.g. duly_lifespan(other, inner=…)"
             )
 
 

@@ -138,7 +138,7 @@ class ScheduleForm(forms.ModelForm):
             self.instance.name = self.cleaned_data["name"]
 
 
-def can_be_said(schedule: Schedule) -> bool:
+def form_can_express(schedule: Schedule) -> bool:
     """Return whether the form can express all of a schedule and may show its arguments."""
     try:
         trigger = read_trigger(schedule.trigger)
@@ -155,7 +155,7 @@ def can_be_said(schedule: Schedule) -> bool:
 
 
 def _said_of(schedule: Schedule) -> dict[str, Any]:
-    if not schedule.name or not can_be_said(schedule):
+    if not schedule.name or not form_can_express(schedule):
         return {}
     trigger, rules = read_trigger(schedule.trigger), read_rules(schedule.rules)
     app = app_of(schedule._state.db, schedule.task)  # noqa: SLF001 - Django's

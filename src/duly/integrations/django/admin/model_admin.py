@@ -52,7 +52,7 @@ class BoundedPaginator(Paginator):
         return self.object_list[:_COUNTED].count()
 
 
-class ReadOnlyModelAdmin(admin.ModelAdmin):
+class EngineModelAdmin(admin.ModelAdmin):
     """Shows rows that duly wrote. Changes go through duly's API."""
 
     paginator = BoundedPaginator

@@ -14,7 +14,7 @@ from duly.core.display import display, display_call
 from duly.errors import DulyError
 from duly.integrations.django.admin.model_admin import (
     DatabaseFilter,
-    ReadOnlyModelAdmin,
+    EngineModelAdmin,
     database_of,
 )
 from duly.integrations.django.models import DeadLetter, Execution, Run
@@ -58,7 +58,7 @@ class QueueFilter(admin.SimpleListFilter):
 
 
 @admin.register(Run)
-class RunAdmin(ReadOnlyModelAdmin):
+class RunAdmin(EngineModelAdmin):
     """All runs, newest first."""
 
     list_display: tuple[str, ...] = (

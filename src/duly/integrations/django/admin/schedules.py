@@ -1,4 +1,4 @@
-"""Admin pages to view, pause and run schedules, and to change those not defined in code."""
+"""Admin pages to view, pause and run schedules, and to change those that the form can express."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ from duly.core.cron import Cron
 from duly.core.display import display
 from duly.core.schedule import read_trigger
 from duly.errors import BadSchedule, DulyError
-from duly.integrations.django.admin.forms import ScheduleForm, can_be_said
+from duly.integrations.django.admin.forms import ScheduleForm, form_can_express
 from duly.integrations.django.admin.model_admin import (
     DatabaseFilter,
-    ReadOnlyModelAdmin,
+    EngineModelAdmin,
     database_of,
 )
 from duly.integrations.django.models import Schedule
@@ -35,8 +35,8 @@ _FORM = (
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(ReadOnlyModelAdmin):
-    """All schedules by name."""
+class ScheduleAdmin(EngineModelAdmin):
+    """All schedules by name, without removed ones."""
 
     form = ScheduleForm
     list_display = ("name", "task", "when", "arguments_shown", "next_at", "state", "source")
@@ -63,14 +63,19 @@ class ScheduleAdmin(ReadOnlyModelAdmin):
     # -- permissions --
 
     def has_change_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
-        """Return False for a schedule defined in code: the next deploy would undo the change."""
-        is_ours = schedule is None or (schedule.source == "runtime" and can_be_said(schedule))
-        return is_ours and super().has_change_permission(request, schedule)
+        """Return False for a schedule that the form cannot express, or that is defined in code.
+
+        The next deploy would undo a change of a schedule that is defined in code.
+        """
+        is_editable = schedule is None or (
+            schedule.source == "runtime" and form_can_express(schedule)
+        )
+        return is_editable and super().has_change_permission(request, schedule)
 
     def has_delete_permission(self, request: HttpRequest, schedule: Any = None) -> bool:  # noqa: ANN401
         """Return False for a schedule defined in code: the next deploy would create it again."""
-        is_ours = schedule is None or schedule.source == "runtime"
-        return is_ours and super().has_delete_permission(request, schedule)
+        is_deletable = schedule is None or schedule.source == "runtime"
+        return is_deletable and super().has_delete_permission(request, schedule)
 
     # -- display --
 
