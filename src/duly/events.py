@@ -24,12 +24,12 @@ class AttemptEnded(NamedTuple):
     waited: int | None = None
     """Microseconds from when the run was due until the attempt began. None if it did not begin."""
 
-    def summary(self) -> "AttemptSummary":
+    def summary(self) -> "LoggedAttempt":
         """Return what the log line shows of this end."""
         claim, verdict = self.claim, self.verdict
         if isinstance(verdict, Finish):
             verdict = verdict._replace(result=None)
-        return AttemptSummary(
+        return LoggedAttempt(
             run_id=claim.run_id,
             task=claim.task,
             queue=claim.queue,
@@ -43,7 +43,7 @@ class AttemptEnded(NamedTuple):
         )
 
 
-class AttemptSummary(NamedTuple):
+class LoggedAttempt(NamedTuple):
     """The end of an attempt as its log line shows it.
 
     Many may wait for the log, so it has neither the arguments of the run nor its result.
@@ -216,7 +216,7 @@ _OtherEvent = (
 )
 
 Event = AttemptEnded | _OtherEvent
-LogEntry = AttemptSummary | LinesDropped | _OtherEvent
+LogEntry = LoggedAttempt | LinesDropped | _OtherEvent
 
 Subscriber = Callable[[Event], None]
 
@@ -236,7 +236,7 @@ class EventLog(Protocol):
         """Count lines that are not added because there is no room."""
         ...
 
-    def add(self, event: Event | AttemptSummary, at: float | None = None) -> None:
+    def add(self, event: Event | LoggedAttempt, at: float | None = None) -> None:
         """Take an event to be written, or count it if there is no room.
 
         `at` is the wall time of the event in seconds; without it, that is now.

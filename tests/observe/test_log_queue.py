@@ -9,7 +9,7 @@ import pytest
 from duly.core.record import Claim
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.events import AttemptEnded, AttemptSummary, StoreRecovered
+from duly.events import AttemptEnded, LoggedAttempt, StoreRecovered
 from duly.observe import log_queue
 from duly.observe.log_queue import LogQueue
 
@@ -56,8 +56,8 @@ def queue(stuck: StuckLog) -> Iterator[LogQueue]:
     assert queue.stop("worker")
 
 
-def success(number: int) -> AttemptSummary:
-    return AttemptSummary(
+def success(number: int) -> LoggedAttempt:
+    return LoggedAttempt(
         *(f"run-{number}", f"task-{number}", "default", 1),
         *("returned", Finish(State.SUCCEEDED), 5_000, 0),
     )

@@ -16,7 +16,7 @@ from duly import Retry, RetryAfter
 from duly.core.record import ScheduleRecord
 from duly.core.states import State
 from duly.core.verdict import Finish
-from duly.events import AttemptSummary, SupervisorReady, WorkerEnded
+from duly.events import LoggedAttempt, SupervisorReady, WorkerEnded
 from duly.limits import PAGE
 from duly.observe import log_queue
 from duly.observe.json_logs import JsonFormatter
@@ -125,7 +125,7 @@ def test_the_json_line_of_a_run_has_its_wait_and_its_duration(caplog, app, optio
 def test_short_durations_are_shown_in_milliseconds(caplog, microseconds, text):
     with caplog.at_level(logging.INFO, logger="duly"):
         log_event(
-            AttemptSummary(
+            LoggedAttempt(
                 *("run", "task", "default", 1, "returned", Finish(State.SUCCEEDED)),
                 *(microseconds, microseconds),
             )

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 from duly.clock import MICROSECONDS, SystemClock
-from duly.events import AttemptEnded, AttemptSummary, Event, LinesDropped, LogEntry
+from duly.events import AttemptEnded, Event, LinesDropped, LogEntry, LoggedAttempt
 from duly.limits import LOG_LINES_PER_SECOND, LOG_QUEUE_LINES
 from duly.observe.logs import is_logged, log_event, logger
 
@@ -52,7 +52,7 @@ class LogQueue:
         with self._lock:
             self._dropped += lines
 
-    def add(self, event: Event | AttemptSummary, at: float | None = None) -> None:
+    def add(self, event: Event | LoggedAttempt, at: float | None = None) -> None:
         """Take an event to be written, or count it if there is no room."""
         at = self._now() if at is None else at
         entry = event

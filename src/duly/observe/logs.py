@@ -14,11 +14,11 @@ from duly.core.verdict import Finish, Requeue
 from duly.events import (
     STOPPED,
     STOPPED_BY_SECOND_SIGNAL,
-    AttemptSummary,
     ClaimsHandedBack,
     EngineFailed,
     LinesDropped,
     LogEntry,
+    LoggedAttempt,
     ResultDropped,
     RunOverdue,
     RunsUndelivered,
@@ -49,7 +49,7 @@ _MILLISECONDS_SHOWN = 10_000
 """Durations below this number of microseconds are shown with a digit after the point."""
 
 
-def is_logged(event: AttemptSummary, failures: int) -> bool:
+def is_logged(event: LoggedAttempt, failures: int) -> bool:
     """Return whether the end of an attempt has a line at the present log level."""
     return logger.isEnabledFor(_level_of(event, failures))
 
@@ -62,7 +62,7 @@ def log_event(event: LogEntry, at: float | None = None, *, failures: int = loggi
     """
     write = partial(_write, at)
     match event:
-        case AttemptSummary():
+        case LoggedAttempt():
             _log_attempt(event, write, failures)
         case ResultDropped(run_id, claim_number):
             about = {"run_id": run_id, "outcome": "dropped"}
@@ -295,7 +295,7 @@ def _left(run_ids: Sequence[str]) -> str:
     return f"; unfinished: {runs}, now queued again or ended as their tasks define: {named}"
 
 
-def _log_attempt(event: AttemptSummary, write: _Write, failures: int) -> None:
+def _log_attempt(event: LoggedAttempt, write: _Write, failures: int) -> None:
     level = _level_of(event, failures)
     waited, verdict = event.waited, event.verdict
     is_planned = type(verdict) is Requeue and verdict.planned
@@ -325,7 +325,7 @@ def _log_attempt(event: AttemptSummary, write: _Write, failures: int) -> None:
     )
 
 
-def _level_of(event: AttemptSummary, failures: int) -> int:
+def _level_of(event: LoggedAttempt, failures: int) -> int:
     verdict = event.verdict
     if type(verdict) is Finish:
         # Two comparisons: this is called for every run, and a lookup of an Enum in a set is slow.
@@ -334,7 +334,7 @@ def _level_of(event: AttemptSummary, failures: int) -> int:
     return logging.INFO if event.outcome in _REQUESTED else logging.WARNING
 
 
-def _shown_id(event: AttemptSummary) -> str:
+def _shown_id(event: LoggedAttempt) -> str:
     """Return the id of the run. It is shortened if the run succeeded: such lines are many."""
     run_id, verdict = event.run_id, event.verdict
     if type(verdict) is Finish and verdict.state is _SUCCEEDED:
@@ -351,7 +351,7 @@ def _span(microseconds: int) -> str:
     return f"{microseconds / MICROSECONDS:.1f} s"
 
 
-def _end_of(event: AttemptSummary) -> str:
+def _end_of(event: LoggedAttempt) -> str:
     """Return how an attempt ended: by the state of its run, if that has ended with it."""
     verdict = event.verdict
     if not isinstance(verdict, Finish):
@@ -359,7 +359,7 @@ def _end_of(event: AttemptSummary) -> str:
     return f"{verdict.state.value} ({verdict.cause})" if verdict.cause else verdict.state.value
 
 
-def _sequel_of(event: AttemptSummary) -> str:
+def _sequel_of(event: LoggedAttempt) -> str:
     """Return why an attempt failed, and what follows."""
     verdict = event.verdict
     if isinstance(verdict, Finish):

@@ -13,7 +13,7 @@ from duly.core.record import fast_constructor
 from duly.core.retry import Retry
 from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
 from duly.core.verdict import AttemptState, Finish, decide, describe
-from duly.events import AttemptEnded, AttemptSummary
+from duly.events import AttemptEnded, LoggedAttempt
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
 from duly.store.ops import Settle
 from duly.store.protocol import Store
@@ -76,7 +76,7 @@ def ended_event(held: InFlightClaim, op: Settle) -> AttemptEnded:
     )
 
 
-def success_summary(held: InFlightClaim, op: Settle) -> AttemptSummary:
+def success_summary(held: InFlightClaim, op: Settle) -> LoggedAttempt:
     """Return what the log shows of a success that is recorded."""
     claim = held.claim
     run = claim.run_id, claim.task, claim.queue, claim.attempt
@@ -131,5 +131,5 @@ def _size_of(item: EndedBody) -> int:
 
 
 _settle = fast_constructor(Settle)
-_summary = fast_constructor(AttemptSummary)
+_summary = fast_constructor(LoggedAttempt)
 _DONE = Finish(State.SUCCEEDED)

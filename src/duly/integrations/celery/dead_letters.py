@@ -43,7 +43,7 @@ class DeadLettered(DulyError):
 
 
 @dataclass(slots=True)
-class TaskExecution:
+class GuardedExecution:
     """One execution of a task in this process, and its state so far."""
 
     task: "IdempotentTask"
@@ -63,7 +63,7 @@ class TaskExecution:
     """
 
 
-current_execution: ContextVar[TaskExecution | None] = ContextVar(
+current_execution: ContextVar[GuardedExecution | None] = ContextVar(
     "duly_celery_executing", default=None
 )
 
@@ -85,7 +85,7 @@ def send_to_dlq(payload: object = None) -> str:  # noqa: ARG001 - the message it
 
 
 def write_dead_letter_of(
-    execution: TaskExecution, cause: str, error: BaseException | None, *, began: bool = True
+    execution: GuardedExecution, cause: str, error: BaseException | None, *, began: bool = True
 ) -> str:
     """Write the dead letter of a body that failed, or that was not started or not retried."""
     claim = execution.claim

@@ -33,7 +33,7 @@ from duly.integrations.celery.coroutines import (
 )
 from duly.integrations.celery.dead_letters import (
     DeadLettered,
-    TaskExecution,
+    GuardedExecution,
     WorkerLostTooOften,
     current_execution,
     write_dead_letter,
@@ -215,18 +215,20 @@ class IdempotentTask(celery.Task):
             return plain(*args, **kwargs)
         execution = None
         try:
-            execution = TaskExecution(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
+            execution = GuardedExecution(self, self._key_or_dead_letter(args, kwargs), args, kwargs)
             if self._coroutine is not None and self.request.is_eager:
                 self._check_loop(execution)
             # Do not return here: the limit may arrive between the result and the end of `try`.
             result = self._enter_and_run(execution)
         except SoftTimeLimitExceeded as limit:
             # Celery raises the limit only once, so it cannot be raised again here.
-            execution = execution or TaskExecution(self, self.key_for(args, kwargs), args, kwargs)
+            execution = execution or GuardedExecution(
+                self, self.key_for(args, kwargs), args, kwargs
+            )
             result = self._handle_time_limit(execution, limit)
         return result
 
-    def _check_loop(self, execution: TaskExecution) -> None:
+    def _check_loop(self, execution: GuardedExecution) -> None:
         """Raise LoopIsRunning for an eager call in a running loop. No dead letter is written."""
         try:
             check_no_loop(self.name)
@@ -234,7 +236,7 @@ class IdempotentTask(celery.Task):
             self._release_reservation(execution)
             raise
 
-    def _enter_and_run(self, execution: TaskExecution) -> Any:  # noqa: ANN401 - as the function
+    def _enter_and_run(self, execution: GuardedExecution) -> Any:  # noqa: ANN401 - as the function
         args, kwargs = execution.args, execution.kwargs
         entry = self.used_guard.enter(execution.key, ttl=check_ttl(self.key_ttl), fingerprint=None)
         try:
@@ -249,7 +251,7 @@ class IdempotentTask(celery.Task):
             with self._redeliver_later(args, kwargs):
                 raise
 
-    def _release_reservation(self, execution: TaskExecution) -> None:
+    def _release_reservation(self, execution: GuardedExecution) -> None:
         """Release the call's reservation, if it has one."""
         if self.raise_on_duplicate or self.graceful:
             with self._redeliver_later(execution.args, execution.kwargs):
@@ -268,7 +270,7 @@ class IdempotentTask(celery.Task):
                 )
             raise
 
-    def _run(self, claim: GuardClaim, execution: TaskExecution) -> Any:  # noqa: ANN401 - as the function
+    def _run(self, claim: GuardClaim, execution: GuardedExecution) -> Any:  # noqa: ANN401 - as the function
         if claim.losses >= self.crash_limit:
             lost = WorkerLostTooOften(self.name, claim.losses)
             self._fail_for_good(execution, "crashed", lost, began=False)
@@ -290,7 +292,7 @@ class IdempotentTask(celery.Task):
         finally:
             current_execution.set(before)
 
-    def _record_return(self, execution: TaskExecution, result: object) -> None:
+    def _record_return(self, execution: GuardedExecution, result: object) -> None:
         """Record the end of a body that has returned."""
         check_is_result(result)
         execution.has_returned = True
@@ -301,7 +303,7 @@ class IdempotentTask(celery.Task):
             if claim is not None and claim.is_open:
                 claim.fail() if execution.is_retried else claim.done(result)
 
-    def _handle_time_limit(self, execution: TaskExecution, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
+    def _handle_time_limit(self, execution: GuardedExecution, limit: SoftTimeLimitExceeded) -> Any:  # noqa: ANN401
         """Handle a soft time limit that the task did not catch."""
         claim = execution.claim
         if claim is not None and claim.is_done:
@@ -316,7 +318,7 @@ class IdempotentTask(celery.Task):
         raise limit
 
     def _fail_for_good(
-        self, execution: TaskExecution, cause: str, error: Exception, *, began: bool = True
+        self, execution: GuardedExecution, cause: str, error: Exception, *, began: bool = True
     ) -> None:
         """Release the key and write the dead letter, unless another worker runs the task by now."""
         with self._redeliver_later(execution.args, execution.kwargs):
