@@ -1,8 +1,9 @@
 """Sees the end of an event loop that is not ours."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from typing import Any
 
 
 class LoopShutdownMonitor:
@@ -33,11 +34,35 @@ class LoopShutdownMonitor:
             self.loop.call_soon_threadsafe(self._end)
 
     def _begin(self) -> None:
-        self._task = self.loop.create_task(self._wait(), name="duly-loop-shutdown")
+        self._task = self.loop.create_task(_EndlessWait(self.loop), name="duly-loop-shutdown")
 
     def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    async def _wait(self) -> None:
-        await self.loop.create_future()
+
+class _EndlessWait(Coroutine[Any, Any, None]):
+    """Waits until it is cancelled.
+
+    A loop may be closed before the first step of its tasks. Python warns of an `async def` function
+    that was called and never begun, and not of this.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._steps = loop.create_future().__await__()
+
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
+        """Begin to wait."""
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as asyncio calls it
+        """End with an exception: the cancel."""
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        """Forget the wait."""
+        self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Raise NotImplementedError. Only asyncio runs this object, through `send` and `throw`."""
+        raise NotImplementedError
