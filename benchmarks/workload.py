@@ -6,7 +6,8 @@ from contextlib import closing
 from benchmarks.tasks import app, noop
 from duly.clock import new_id
 from duly.settings import WorkerSettings
-from duly.store.ops import Enqueue, RegisterWorker
+from duly.store.ops.runs import Enqueue
+from duly.store.ops.upkeep import RegisterWorker
 from duly.store.store_factory import open_store
 
 QUEUE, LANE = "default", "loop"
@@ -29,5 +30,5 @@ def register_worker(url: str) -> str:
     worker_id = new_id()
     with closing(open_store(url)) as store:
         lease = WorkerSettings().lease
-        store.apply([RegisterWorker(worker_id, "here", 0, lease, "[]", json.dumps([noop.name]))])
+        store.do(RegisterWorker(worker_id, "here", 0, lease, "[]", json.dumps([noop.name])))
     return worker_id

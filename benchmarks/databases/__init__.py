@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from duly.store.ops import ClaimRuns, Enqueue
+from duly.store.ops.runs import ClaimRuns, Enqueue
 
 PILES = ("finished", "not due", "unregistered")
 """The kinds of runs in a store that should not slow down a claim."""

@@ -14,7 +14,7 @@ from benchmarks.databases import Bare, Cost, StatementCount
 from benchmarks.tasks import noop
 from benchmarks.workload import LANE, QUEUE
 from duly.limits import TRANSACTION_BYTES
-from duly.store.ops import ClaimRuns, Enqueue
+from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.postgres.address import Address
 from duly.store.postgres.arrays import numbers, optional_texts, texts
 from duly.store.postgres.claim import SQL as CLAIM

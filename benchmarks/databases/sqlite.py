@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import counting
 from benchmarks.databases import Bare, Cost, StatementCount
 from duly.clock import SystemClock
-from duly.store.ops import ClaimRuns, Enqueue
+from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.sqlite import claim as claiming
 from duly.store.sqlite import enqueue as enqueueing
 from duly.store.sqlite import settle as settling

@@ -11,7 +11,7 @@ from benchmarks.databases import Database
 from benchmarks.report import Figure, at_least, at_most
 from benchmarks.sizes import Sizes
 from duly.limits import LEASE_SECONDS
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly.store.postgres.address import Address
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.heartbeats import SQL, PostgresHeartbeats

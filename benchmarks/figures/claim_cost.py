@@ -6,7 +6,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.tasks import noop
 from benchmarks.workload import LANE, enqueue_noops, register_worker
 from duly.limits import CLAIM_BATCH
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops.runs import ClaimRuns, Want
 
 READY = 1_000
 TOLERANCE = 0.05

@@ -9,7 +9,7 @@ from benchmarks.report import Figure, at_most
 from benchmarks.sizes import Sizes
 from benchmarks.tasks import app, tell_lateness
 from duly.core.schedule import DateTrigger, Rules, rules_text, trigger_text
-from duly.store.schedule_ops import PutSchedule
+from duly.store.ops.schedules import PutSchedule
 
 GAP_SECONDS = 0.05
 

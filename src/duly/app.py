@@ -29,8 +29,8 @@ from duly.observe.logs import log_notice
 from duly.registry import Registry, Tracing, is_local
 from duly.run import Run
 from duly.settings import AppOptions, load_settings, worker_settings
-from duly.store.ops import ResetKey
-from duly.store.step_ops import SendEvent
+from duly.store.ops.operators import ResetKey
+from duly.store.ops.steps import SendEvent
 from duly.task import DEFAULT_KEY_TTL, Call, Task, accept_many
 from duly.task_options import define
 
@@ -305,7 +305,7 @@ class Duly(AppStore):
             connection = joined_connection(store)
         if connection is not None:
             return execute_dialogue(connection, partial(store.send_on_connection, op), store.wake)
-        (is_news,) = store.apply([op])
+        is_news = store.do(op)
         return bool(is_news)
 
     async def asend_event(

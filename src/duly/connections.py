@@ -21,7 +21,7 @@ from duly.commit_hooks import (
 )
 from duly.context import RunConnection, current
 from duly.errors import BadOption
-from duly.store.ops import Accepted, Enqueue
+from duly.store.ops.runs import Accepted, Enqueue
 from duly.store.protocol import A, Dialogue, ExternalStatement, Row, Store
 
 Connection = Any

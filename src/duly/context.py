@@ -14,9 +14,9 @@ from duly.errors import BadOption, CancelRequested, NoCurrentRun
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
+from duly.store.ops.steps import EndStep
 from duly.store.outage_wait import CURRENT_RUN
 from duly.store.protocol import Store
-from duly.store.step_ops import EndStep
 from duly.store.task_connection import BODY
 
 Connection = Any

@@ -29,8 +29,9 @@ from duly.errors import (
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops import Cancel, RetriedRun, RetryRun
-from duly.store.step_ops import ResolveStep
+from duly.store.ops.op import Op
+from duly.store.ops.operators import Cancel, RetriedRun, RetryRun
+from duly.store.ops.steps import ResolveStep
 
 R = TypeVar("R")
 
@@ -136,7 +137,7 @@ class Run(Generic[R]):
         Return "cancelled", "requested", or the final state that the run had reached before.
         """
         op = Cancel(check_run_id(self.id), resolve_actor(actor), check_reason(reason))
-        (answer,) = self._app.store.apply([op])
+        answer = self._app.store.do(op)
         if answer is None:
             raise RunNotFound(self.id)
         return str(answer)
@@ -163,7 +164,7 @@ class Run(Generic[R]):
         op = self._retry_op(actor, reason, arguments)._replace(
             fresh_effects=fresh_effects, from_step=from_step
         )
-        return self._check_retried(self._app.store.apply([op])[0])
+        return self._check_retried(self._app.store.do(op))
 
     def resolve(
         self,
@@ -197,7 +198,8 @@ class Run(Generic[R]):
         said = ResolveStep(
             self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
         )
-        resolved, redriven = self._app.store.apply([said, op])
+        together: list[Op[Any]] = [said, op]
+        resolved, redriven = self._app.store.apply(together)
         if not redriven.unresolved:
             return self._check_retried(redriven)
         if not resolved:

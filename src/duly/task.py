@@ -22,7 +22,7 @@ from duly.errors import OUTAGES, BadOption, KeyConflict
 from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
-from duly.store.ops import Accepted, Enqueue, Key
+from duly.store.ops.runs import Accepted, Enqueue, Key
 from duly.store.outage_wait import as_repeatable, retry_after_error, submit_async
 
 _YIELD_SECONDS = 0.0002

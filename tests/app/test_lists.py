@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly import BadOption, Duly
-from duly.store.ops import Tick
+from duly.store.ops.upkeep import Tick
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ class TestQueues:
 
         with app.worker():
             free.result(timeout=20)
-            app.store.apply([Tick(10)])
+            app.store.do(Tick(10))
 
         assert held.refresh().state == "queued"
         assert held.record.parked == "paused"
@@ -160,7 +160,7 @@ class TestQueues:
 
         with app.worker():
             bill.enqueue().result(timeout=20)
-            app.store.apply([Tick(10)])
+            app.store.do(Tick(10))
             assert run.refresh().record.parked == "paused"
             begun = time.monotonic()
             app.queues.resume("mail")

@@ -18,7 +18,8 @@ from duly.clock import new_id
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import RunNotFinal
-from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Settled, Want
+from duly.store.ops.runs import ClaimRuns, Settle, Settled, Want
+from duly.store.ops.upkeep import RegisterWorker
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def double(app: Duly):
 def settle_as(app: Duly, state: State, cause: str, outcome: str) -> None:
     """Claim the only ready run and settle it."""
     worker_id = new_id()
-    app.store.apply([RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["double"]')])
-    (claims,) = app.store.apply([ClaimRuns(worker_id, (Want(None, "thread", 1),), ("double",))])
+    app.store.do(RegisterWorker(worker_id, "host", 1, 15.0, "[]", '["double"]'))
+    claims = app.store.do(ClaimRuns(worker_id, (Want(None, "thread", 1),), ("double",)))
     (claim,) = claims
     op = Settle(claim.run_id, claim.claim_number, outcome, Finish(state, cause), 0)
     assert app.store.apply([op]) == [Settled.DONE]

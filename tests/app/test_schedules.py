@@ -11,7 +11,7 @@ from duly import BadOption, Duly
 from duly.api.schedule_options import ScheduledTaskOptions
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.store.due_schedules import fire_due
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 from duly.task_options import define
 from tests.servers.processes import wait_until
 from tests.store.conformance.stores import opened_tables

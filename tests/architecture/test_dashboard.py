@@ -10,7 +10,7 @@ VALUES = {
     "observe.metrics": {"CONTENT_TYPE", "exposition"},
     "registry": {"Definition"},
     "store.read_deadline": {"seconds_left", "limit_read_time"},
-    "store.protocol": {"Inspector", "RunFilter", "ScheduleFilter"},
+    "store.reads": {"Inspector", "RunFilter", "ScheduleFilter"},
 }
 """The allowed names from modules that also contain other names."""
 

@@ -12,7 +12,7 @@ import pytest
 from duly import Duly
 from duly.clock import MICROSECONDS
 from duly.limits import TICK_BATCH
-from duly.store.ops import Tick
+from duly.store.ops.upkeep import Tick
 from duly.store.postgres.diagnostics import diagnose as of_postgres
 from duly.store.sqlite.diagnostics import diagnose as of_sqlite
 from tests.cli.conftest import answer, error
@@ -45,7 +45,7 @@ def test_the_doctor_names_runs_without_a_worker_and_a_remedy(app, cli, run_of):
     other = Duly(app.url)
     other.task(name="other:task")(lambda: None)
     with other.worker():
-        other.store.apply([Tick(TICK_BATCH)])
+        other.store.do(Tick(TICK_BATCH))
         result = cli("doctor")
     other.close()
 

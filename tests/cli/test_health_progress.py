@@ -11,8 +11,9 @@ from duly.clock import new_id
 from duly.core.served_queues import ServedQueues
 from duly.core.states import SlotKind
 from duly.limits import TICK_BATCH, UNSERVED_SECONDS
-from duly.store.admin_ops import LimitQueue
-from duly.store.ops import ClaimRuns, Tick, Want
+from duly.store.ops.operators import LimitQueue
+from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.upkeep import Tick
 from duly.store.protocol import Store
 from duly.store.store_factory import open_store
 from duly.worker.registration import registration
@@ -46,13 +47,13 @@ class Idle:
         self._store = store
         self._tasks = tuple(lanes)
         self._life = store.live(self.id)
-        store.apply([registration(self.id, 3600.0, ServedQueues(tuple(queues)), lanes, {})])
+        store.do(registration(self.id, 3600.0, ServedQueues(tuple(queues)), lanes, {}))
         store.heartbeats().beat([self.id])
 
     def claim(self) -> int:
         """Claim the ready runs. Return the number of runs."""
         want = Want(None, SlotKind.THREAD, 10)
-        (claims,) = self._store.apply([ClaimRuns(self.id, (want,), self._tasks)])
+        claims = self._store.do(ClaimRuns(self.id, (want,), self._tasks))
         return len(claims)
 
 
@@ -118,7 +119,7 @@ def test_runs_of_a_task_that_no_live_worker_registers_are_named(app, cli, run_of
     run_of("add", 1)
     run_of("add", 2)
     before_upkeep = cli("health")
-    app.store.apply([Tick(TICK_BATCH)])
+    app.store.do(Tick(TICK_BATCH))
 
     for result in (before_upkeep, cli("health")):
         assert result.exit_code == 1
@@ -164,7 +165,7 @@ class TestHealthy:
         other = idle_worker()
         run_of("add", 1)
         assert other.claim() == 1
-        app.store.apply([LimitQueue("default", 1, "me", "")])
+        app.store.do(LimitQueue("default", 1, "me", ""))
         run_of("add", 2)
         age(*OLD)
 

@@ -14,8 +14,8 @@ from duly import Duly, current, step
 from duly.clock import monotonic
 from duly.core.concurrency_limits import limited_lane
 from duly.errors import StoreRefused
-from duly.store.lock_ops import AcquireLock, Locked
-from duly.store.ops import Enqueue
+from duly.store.ops.locks import AcquireLock, Locked
+from duly.store.ops.runs import Enqueue
 from duly.store.store_factory import open_store, sqlite_path
 from tests.cli.conftest import answer
 from tests.integrations.evidence import SCALE, keep
@@ -58,7 +58,7 @@ def source(tmp_path: Path) -> str:
     app.queues.pause("slow", reason="for now")
     app.queues.limit("default", 7)
     app.send_event("paid", {"amount": 3})
-    app.store.apply([AcquireLock("ledger", "me", "ann", 60_000_000)])
+    app.store.do(AcquireLock("ledger", "me", "ann", 60_000_000))
     app.close()
     return url
 
@@ -79,13 +79,13 @@ def everything(url: str) -> dict[str, list[str]]:
 
 
 def _all():
-    from duly.store.protocol import RunFilter  # noqa: PLC0415 - a filter that selects everything
+    from duly.store.reads import RunFilter  # noqa: PLC0415 - a filter that selects everything
 
     return RunFilter(limit=200)
 
 
 def _schedules():
-    from duly.store.protocol import ScheduleFilter  # noqa: PLC0415 - as above
+    from duly.store.reads import ScheduleFilter  # noqa: PLC0415 - as above
 
     return ScheduleFilter()
 
@@ -103,7 +103,7 @@ def test_everything_arrives_and_continues(folder, cli, source, url):
     again = app.registry.get("work")
     assert again.lane == limited_lane("thread", "work")
     with closing(open_store(url)) as store:
-        (locked,) = store.apply([AcquireLock("ledger", "other", "bob", 60_000_000)])
+        locked = store.do(AcquireLock("ledger", "other", "bob", 60_000_000))
         assert isinstance(locked, Locked)
         assert (locked.is_ours, locked.fence) == (True, 2)
     app.worker().drain(timeout=20)
@@ -111,7 +111,7 @@ def test_everything_arrives_and_continues(folder, cli, source, url):
     assert len(app.runs.list(state=["succeeded"])) == 2
     app.close()
     with closing(open_store(source)) as old, pytest.raises(StoreRefused, match="was moved to"):
-        old.apply([order()])
+        old.do(order())
 
 
 SIDES = ("audit_of_the_source", "audit_of_the_target")

@@ -5,7 +5,7 @@ import os
 from duly.cli.documents import queue_document
 from duly.cli.queues import _count
 from duly.core.record import QueueRecord
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from tests.cli.conftest import answer
 
 
@@ -111,7 +111,7 @@ def test_workers_are_listed(app, cli, drain):
 
 
 def test_a_worker_that_was_killed_is_not_listed_as_live(app, cli):
-    app.store.apply([RegisterWorker("killed", "host", 4711, 0.0, "[]", "[]")])
+    app.store.do(RegisterWorker("killed", "host", 4711, 0.0, "[]", "[]"))
 
     (worker,) = answer(cli("workers", "list", "--json"))["workers"]
 

@@ -12,7 +12,7 @@ import duly.run
 from duly import Duly, Filter
 from duly.cli import tail, wait
 from duly.limits import TICK_BATCH
-from duly.store.ops import RegisterWorker, Tick
+from duly.store.ops.upkeep import RegisterWorker, Tick
 from tests.cli.conftest import answer, error
 
 # The command refuses before it uses a store, so one kind is enough.

@@ -15,7 +15,7 @@ import uvicorn
 from playwright.sync_api import sync_playwright
 
 from duly.dashboard.server import listen
-from duly.store.admin_ops import RecordAuditEntry
+from duly.store.ops.operators import RecordAuditEntry
 from tests.dashboard.conftest import opened
 from tests.dashboard.shop import Shop
 from tests.dashboard.test_million import TALLIES
@@ -125,7 +125,7 @@ def main(folder):
         with closing(empty.app), closing(shop.app):
             shop.fill()
             work_all_day(f"{place}/shop.db", shop.app.store.now())
-            shop.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4.2-rc1")])
+            shop.app.store.do(RecordAuditEntry("ann", "deploy", "deployment", "v1.4.2-rc1"))
             shop.app.queues.resume("reports", actor="bob")
             with shop.app.worker(version="1.4.2-rc1"):
                 shop.nightly.enqueue()

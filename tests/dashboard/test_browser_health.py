@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from duly import Duly, current
 from duly.limits import TICK_BATCH
-from duly.store.ops import Tick
+from duly.store.ops.upkeep import Tick
 from tests.dashboard.conftest import client_of, opened
 from tests.dashboard.doomed import LEASE
 from tests.dashboard.visit import Visit
@@ -90,7 +90,7 @@ def test_a_task_that_no_worker_knows_is_named_by_every_monitor(shop, serve, brow
     other = Duly(store_url)
     other.task(name="shop.old:gone")(lambda: None).enqueue()
     with shop.app.worker(), Visit(browser, serve(opened(shop.app))) as visit:
-        shop.app.store.apply([Tick(TICK_BATCH)])
+        shop.app.store.do(Tick(TICK_BATCH))
         page = visit.go("/")
         health_of(visit).get_by_text("Action needed.").wait_for()
         reason = health_of(visit).get_by_role("link", name="1 run of shop.old:gone waits in queue")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.store.admin_ops import RecordAuditEntry
+from duly.store.ops.operators import RecordAuditEntry
 from tests.dashboard.conftest import opened
 from tests.dashboard.visit import Visit
 from tests.servers.processes import wait_until
@@ -139,7 +139,7 @@ def test_a_chosen_option_stays_when_the_focus_moves(busy, address, browser):
         step.select_option("gather")
         page.get_by_role("heading", level=1).click()
         for words in ("nothing to see", "nothing at all"):
-            busy.app.store.apply([RecordAuditEntry("bob", "look", run.id, words)])
+            busy.app.store.do(RecordAuditEntry("bob", "look", run.id, words))
             visit.section("Operator actions").get_by_text(words).wait_for()
 
             assert step.input_value() == "gather"

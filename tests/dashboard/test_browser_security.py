@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 from duly import current, step
 from duly.clock import new_secret
 from duly.dashboard import BasicAuth, TokenAuth, dashboard
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from tests.dashboard.conftest import opened
 from tests.dashboard.hostile import MARK, PAYLOADS
 from tests.dashboard.test_pages import PAGES
@@ -48,7 +48,7 @@ def fill_with_hostile_text(app):
         task = app.task(name=f"{name}:{number}", queue=name, retries=0)(explode)
         task.using(key=text, tags={text[:60]: text}).enqueue(text)
         app.schedules.add(name, task, every=900 + number, actor=text)
-        app.store.apply([RegisterWorker(f"worker {text}", text, 1, 15.0, "[]", f'["{number}"]')])
+        app.store.do(RegisterWorker(f"worker {text}", text, 1, 15.0, "[]", f'["{number}"]'))
     app.queues.pause(as_name(PAYLOADS[0]), actor=ALL[:200], reason=ALL[:900])
 
     @app.task(name="shop:tell")

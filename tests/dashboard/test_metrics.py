@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from duly import Retry, current
 from duly.core.histogram_bounds import BOUNDS
 from duly.observe.metrics import DulyCollector
-from duly.store.ops import RollUpCounts
+from duly.store.ops.upkeep import RollUpCounts
 from tests.store.conformance.stores import opened_tables
 
 NAMES = {
@@ -153,7 +153,7 @@ def test_counts_of_workers_of_the_previous_version_break_no_metric_and_no_page(
         tables.execute("DELETE FROM duly_tallies WHERE span = 0")
         look()
         tables.execute(OLD_TALLY.format(at=at))
-        shop.app.store.apply([RollUpCounts(100)])
+        shop.app.store.do(RollUpCounts(100))
         look()
         tables.execute(OLD_TALLY.format(at=at))
         tables.execute(OLD_FOLD)
@@ -163,7 +163,7 @@ def test_counts_of_workers_of_the_previous_version_break_no_metric_and_no_page(
 
         tables.execute(NEW_TALLY.format(at=at))
         both = samples_of(client)["duly_run_duration_seconds_sum", "shop.orders:charge"]
-        shop.app.store.apply([RollUpCounts(100)])
+        shop.app.store.do(RollUpCounts(100))
 
     assert both == 29.0
     assert samples_of(client)["duly_run_duration_seconds_sum", "shop.orders:charge"] == both

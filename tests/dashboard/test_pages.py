@@ -20,8 +20,9 @@ from duly.core.instants import microseconds_of
 from duly.core.schedule import Rules, instants
 from duly.dashboard.pages.schedules import week
 from duly.dashboard.server import below
-from duly.store.admin_ops import RecordAuditEntry
-from duly.store.ops import Recover, RegisterWorker
+from duly.store.ops.operators import RecordAuditEntry
+from duly.store.ops.recovery import Recover
+from duly.store.ops.upkeep import RegisterWorker
 from tests.dashboard.conftest import client_of
 
 PAGES = ("/", "/runs", "/dead", "/schedules", "/queues", "/workers", "/tasks", "/audit")
@@ -36,7 +37,7 @@ def test_empty_pages_explain_the_next_step(client):
 
 
 def test_pages_show_a_days_work(busy, client):
-    busy.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4")])
+    busy.app.store.do(RecordAuditEntry("ann", "deploy", "deployment", "v1.4"))
     expected = {
         "/": ("v1.4", "is paused: the bank is down", "shop.orders:charge"),
         "/?window=1h": ("the last 1h",),
@@ -59,7 +60,7 @@ def test_pages_show_a_days_work(busy, client):
 
 def test_workers_are_shown_with_the_version_they_run(shop, client):
     old = RegisterWorker("old", "host", 1, 15.0, "[]", "[]")
-    shop.app.store.apply([old])
+    shop.app.store.do(old)
     before = client.get("/workers").text
     with shop.app.worker(version="1.4.2-rc1"):
         page = client.get("/workers").text
@@ -252,9 +253,9 @@ def test_the_dashboard_works_below_a_path(busy):
 
 
 def test_a_worker_that_vanished_is_shown_as_lost(shop, client):
-    shop.app.store.apply([RegisterWorker("w" * 12, "host-7", 1, 15.0, "[]", "[]")])
+    shop.app.store.do(RegisterWorker("w" * 12, "host-7", 1, 15.0, "[]", "[]"))
 
-    shop.app.store.apply([Recover("w" * 12, judge=lambda _run: None)])
+    shop.app.store.do(Recover("w" * 12, judge=lambda _run: None))
 
     page = client.get("/workers").text
     assert "host-7" in page

@@ -8,7 +8,7 @@ import pytest
 from duly import current, step
 from duly.clock import new_id
 from duly.errors import AttemptTimedOut
-from duly.store.admin_ops import RecordAuditEntry
+from duly.store.ops.operators import RecordAuditEntry
 from tests.dashboard.test_actions import wait_for_job
 from tests.dashboard.test_pages import PAGES
 from tests.store.conformance.stores import opened_tables
@@ -106,7 +106,7 @@ def running(busy):
 
 
 def test_every_time_on_every_page_names_its_zone(busy, held, running, client):
-    busy.app.store.apply([RecordAuditEntry("ann", "deploy", "deployment", "v1.4")])
+    busy.app.store.do(RecordAuditEntry("ann", "deploy", "deployment", "v1.4"))
     (fulfilled,) = busy.app.runs.list(task="shop.orders:fulfil")
     group = busy.app.dead.groups()[0]
     bulk = client.submit("/dead/act", verb="retry", id=[held.id], reason="again", ticket=new_id())

@@ -18,7 +18,7 @@ import pytest
 
 from duly.guard import Busy, Guard
 from duly.guard.dead_letters import DeadLetterDraft
-from duly.store.guard_ops import AcquireKey, FinishKey
+from duly.store.ops.guard import AcquireKey, FinishKey
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.servers.summary import STORE_PROPERTY
 from tests.strikes import Strike, Struck, striker

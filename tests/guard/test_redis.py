@@ -15,8 +15,8 @@ from duly.core.addresses import shown_address
 from duly.errors import StoreUnavailable
 from duly.guard import Guard
 from duly.guard.redis import RedisLedger
-from duly.store.guard_ops import FailKey, FinishKey, ForgetKey, RenewKey
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.guard import FailKey, FinishKey, ForgetKey, RenewKey
+from duly.store.reads import DeadLetterFilter
 from tests.guard.verbs import LEASE, TTL, acquire, put_dead_letter
 from tests.servers.processes import wait_until
 
@@ -128,7 +128,7 @@ class TestTime:
 
     def test_a_result_expires_in_redis_after_its_ttl(self, ledger, client):
         taken = acquire(ledger)
-        ledger.apply([FinishKey("/k", "a", taken.fence, TTL, '"ok"')])
+        ledger.do(FinishKey("/k", "a", taken.fence, TTL, '"ok"'))
 
         assert 3_590_000 < client.pttl(only_key(client)) <= 3_600_000
 
@@ -136,8 +136,8 @@ class TestTime:
         taken = acquire(ledger, ttl=None)
         assert client.pttl(only_key(client)) == -1
 
-        ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)])
-        ledger.apply([FinishKey("/k", "a", taken.fence, None)])
+        ledger.do(RenewKey("/k", "a", taken.fence, LEASE))
+        ledger.do(FinishKey("/k", "a", taken.fence, None))
 
         assert client.pttl(only_key(client)) == -1
 
@@ -146,14 +146,14 @@ class TestTime:
         at_first = client.pttl(only_key(client))
         client.pexpire(only_key(client), 1_000)
 
-        ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)])
+        ledger.do(RenewKey("/k", "a", taken.fence, LEASE))
 
         assert at_first > 86_400_000
         assert client.pttl(only_key(client)) > 86_400_000
 
     def test_a_result_with_a_short_ttl_is_deleted(self, ledger, client):
         taken = acquire(ledger)
-        ledger.apply([FinishKey("/k", "a", taken.fence, 20_000)])
+        ledger.do(FinishKey("/k", "a", taken.fence, 20_000))
 
         wait_until(
             lambda: not list(client.scan_iter("duly:{guard}:key:*")),
@@ -204,7 +204,7 @@ class TestSecrets:
     def test_the_names_in_redis_contain_no_text_of_a_user(self, guard, client):
         with guard.once("invoice:Ann:42", payload={"card": "4111-2222"}) as claim:
             claim.done()
-        guard.ledger.apply([put_dead_letter("message-of-ann", task="shop.charge")])
+        guard.ledger.do(put_dead_letter("message-of-ann", task="shop.charge"))
 
         names = list(client.scan_iter())
 
@@ -233,7 +233,7 @@ class TestDeadLetters:
 
     def test_a_list_of_dead_letters_longer_than_a_page_is_read_completely(self, ledger):
         ledger.apply([put_dead_letter(f"{number:04}", engine="rq") for number in range(450)])
-        ledger.apply([put_dead_letter("0001x")])
+        ledger.do(put_dead_letter("0001x"))
 
         assert [
             found.id for found in ledger.list_dead_letters(DeadLetterFilter(engine="celery"))
@@ -248,12 +248,12 @@ class TestDeadLetters:
             seconds=5,
             what="the first dead letter has expired",
         )
-        ledger.apply([put_dead_letter("3")])
+        ledger.do(put_dead_letter("3"))
         assert client.zcard("duly:{guard}:letters") == 2
 
     def test_forgetting_several_keys_returns_a_result_for_each(self, ledger):
         taken = acquire(ledger)
-        ledger.apply([FinishKey("/k", "a", taken.fence, TTL)])
+        ledger.do(FinishKey("/k", "a", taken.fence, TTL))
         acquire(ledger, key="/held")
 
         ops = [ForgetKey("/k"), ForgetKey("/held"), ForgetKey("/none")]

@@ -11,7 +11,7 @@ from duly.errors import BadOption, StoreFull, StoreReadOnly, StoreRefused, Store
 from duly.guard import Guard
 from duly.guard.ledgers import open_ledger
 from duly.guard.redis import RedisLedger, translate_error
-from duly.store.guard_ops import FinishKey, RenewKey
+from duly.store.ops.guard import FinishKey, RenewKey
 from tests.guard.verbs import LEASE, TTL, acquire, put_dead_letter
 
 SECRET = "s3cr:t/w@rd"  # noqa: S105 - made up
@@ -100,7 +100,7 @@ class TestFailures:
             with pytest.raises(StoreFull, match="is full"):
                 acquire(ledger, key="/another")
             with pytest.raises(StoreFull):
-                ledger.apply([put_dead_letter("1")])
+                ledger.do(put_dead_letter("1"))
 
             assert ledger.apply([RenewKey("/k", "a", taken.fence, LEASE)]) == [True]
             assert ledger.apply([FinishKey("/k", "a", taken.fence, TTL, '"ok"')]) == [True]

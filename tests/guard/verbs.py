@@ -4,14 +4,14 @@ from typing import Any
 
 from duly.clock import MICROSECONDS
 from duly.guard.redis import RedisLedger
-from duly.store.guard_ops import AcquireKey, PutDeadLetter
+from duly.store.ops.guard import AcquireKey, PutDeadLetter
 
 LEASE = 30 * MICROSECONDS
 TTL = 3600 * MICROSECONDS
 
 
 def acquire(ledger: RedisLedger, owner: str = "a", key: str = "/k", ttl: int | None = TTL) -> Any:
-    return ledger.apply([AcquireKey(key, owner, "somebody", None, LEASE, ttl)])[0]
+    return ledger.do(AcquireKey(key, owner, "somebody", None, LEASE, ttl))
 
 
 def put_dead_letter(letter_id: str, **changes: Any) -> PutDeadLetter:

@@ -14,7 +14,7 @@ from duly import BadOption, Duly
 from duly.extend import CarrierWorker
 from duly.integrations.celery import CeleryCarrier
 from duly.integrations.rq import RQCarrier
-from duly.store.carrier_ops import HandedOver
+from duly.store.ops.carriers import HandedOver
 from duly.worker.services.relay import Relay
 from tests.store.conformance.verbs import at_once
 

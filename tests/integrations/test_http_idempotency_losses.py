@@ -10,7 +10,7 @@ from duly.errors import ClaimLost, StoreUnavailable
 from duly.guard import Guard
 from duly.integrations.http_idempotency import IdempotencyMiddleware, WSGIIdempotencyMiddleware
 from duly.limits import RESULT_BYTES
-from duly.store.guard_ops import FinishKey
+from duly.store.ops.guard import FinishKey
 from tests.integrations.exchanges import Asgi, Wsgi
 
 

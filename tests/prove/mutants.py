@@ -12,7 +12,7 @@ from typing import Any
 
 from duly import faultpoints
 from duly.core import verdict
-from duly.store.ops import Accepted, Enqueue, Settled
+from duly.store.ops.runs import Accepted, Enqueue, Settled
 from duly.store.sqlite import claim, maintenance, schedules, settle
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction

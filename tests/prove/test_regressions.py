@@ -13,7 +13,9 @@ from duly.clock import monotonic, new_id
 from duly.core.record import Claim
 from duly.events import EventBus
 from duly.store.heartbeats import HeartbeatReading
-from duly.store.ops import ClaimRuns, Recover, RegisterWorker, Want
+from duly.store.ops.recovery import Recover
+from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.upkeep import RegisterWorker
 from duly.store.sqlite.heartbeats import heartbeat_file_path
 from duly.worker import inflight as hand_module
 from duly.worker.inflight import InFlightClaims
@@ -38,6 +40,9 @@ class Between:
         if any(isinstance(op, Recover) for op in ops):
             self._happening()
         return self._store.apply(ops)
+
+    def do(self, op):
+        return self.apply([op])[0]
 
     def heartbeats(self):
         return Frozen(self._store.heartbeats(), self._counters)
@@ -73,7 +78,7 @@ def app(store_url):
 def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_path):
     worker_id = new_id()
     _show_that_it_lives(app.store, worker_id)
-    app.store.apply([RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]')])
+    app.store.do(RegisterWorker(worker_id, "host", os.getpid(), LEASE, "[]", '["hold"]'))
     assert app.store.heartbeats().beat([worker_id]) == {worker_id}
     run = app.hold.enqueue()
     slots = StartMarks(start_marks_path(tmp_path, worker_id), create=1)
@@ -83,7 +88,7 @@ def test_a_worker_that_wakes_up_is_not_recovered_while_its_beats_count(app, tmp_
         # The supervisor beats for the worker and the claim succeeds. A valid beat permits a start.
         acknowledged.append(worker_id in app.store.heartbeats().beat([worker_id]))
         wants = ClaimRuns(worker_id, (Want(None, "thread-hold", 1),), ("hold",))
-        for claim in app.store.apply([wants])[0]:
+        for claim in app.store.do(wants):
             if acknowledged[-1]:
                 slots.start(0, claim.run_id, claim.claim_number, float("inf"), -1.0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.store.due_schedules import fire_due
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly_prove import workload
 from duly_prove.checker import check
 from duly_prove.trial import Trial
@@ -54,7 +54,7 @@ def test_the_checker_names_the_time_that_runs_had_to_end(store_url: str, tmp_pat
 @pytest.mark.stores("sqlite-wal")
 def test_a_dead_worker_that_stays_live_for_too_long_is_a_violation(store_url: str, tmp_path: Path):
     with Trial(store_url, tmp_path, seed=1) as trial:
-        trial.app.store.apply([RegisterWorker("gone", "host", NO_PID, 15.0, "[]", "[]")])
+        trial.app.store.do(RegisterWorker("gone", "host", NO_PID, 15.0, "[]", "[]"))
 
         trial.wait_until_recovered(0.25)
 

@@ -11,22 +11,10 @@ from typing import Any
 from duly.core.record import ClaimedRun
 from duly.core.states import DEAD, FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import (
-    Accepted,
-    ClaimRuns,
-    DiscardDead,
-    Enqueue,
-    HandBackUnknown,
-    Prune,
-    Recover,
-    RecoverOrphans,
-    RegisterWorker,
-    RetriedRun,
-    RetryRun,
-    Settle,
-    Settled,
-    Ticked,
-)
+from duly.store.ops.operators import DiscardDead, RetriedRun, RetryRun
+from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
+from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle, Settled
+from duly.store.ops.upkeep import Prune, RegisterWorker, Ticked
 
 BY_OTHERS = ("lost", "handed_back", "stopped")
 """Outcomes that are written about a worker, not by it."""

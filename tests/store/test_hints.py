@@ -19,7 +19,7 @@ from duly.store.hints import (
     merged,
     new_hint,
 )
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 
 MAIL = HintPlace("mail", "thread", "send")
 

@@ -13,7 +13,7 @@ from duly.core.record import AttemptRecord, LogLine, RunRecord
 from duly.core.states import State
 from duly.guard import Guard, GuardClaim, make_key
 from duly.guard.dead_letters import DeadLetterResult
-from duly.store.guard_ops import DeadLetterRecord, GuardedKey
+from duly.store.ops.guard import DeadLetterRecord, GuardedKey
 from duly.worker.embedded_worker import EmbeddedWorker
 
 app = Duly()

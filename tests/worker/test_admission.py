@@ -8,7 +8,7 @@ import pytest
 from duly import Duly, RunFailed, RunInterrupted
 from duly.core.outcome import Refused
 from duly.errors import StoreUnavailable
-from duly.store.ops import Settle
+from duly.store.ops.runs import Settle
 from duly.task import Task
 
 pytestmark = pytest.mark.surface

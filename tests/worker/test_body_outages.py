@@ -12,9 +12,9 @@ from duly import Duly, StoreUnavailable
 from duly.clock import monotonic
 from duly.context import current
 from duly.limits import FREE_OUTAGES
-from duly.store.ops import Enqueue, EnqueueAgain
+from duly.store.ops.runs import Enqueue, EnqueueAgain
+from duly.store.ops.steps import EndStep
 from duly.store.outage_wait import CURRENT_RUN, is_outage, retry_during_outage
-from duly.store.step_ops import EndStep
 from duly.worker import settle_ops
 from tests.servers.kinds import BEHIND_PGBOUNCER
 from tests.servers.postgres import PostgresServer

@@ -7,7 +7,7 @@ import pytest
 import duly
 from duly import Duly, Retry, current
 from duly.steps import children
-from duly.store.ops import Prune
+from duly.store.ops.upkeep import Prune
 from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.surface
@@ -84,7 +84,7 @@ def test_children_are_pruned_like_other_runs(app, monkeypatch):
 
     assert returned(app, total.enqueue()) == [4, 9]
 
-    (pruned,) = app.store.apply([Prune(older_than=0, limit=100)])
+    pruned = app.store.do(Prune(older_than=0, limit=100))
     assert pruned.runs == 3
     assert app.runs.list() == []
 
@@ -109,7 +109,7 @@ def test_a_gather_that_outlasts_retention_gets_the_results_of_its_children(app, 
         wait_until(
             lambda: app.runs.list(task=quick, state="succeeded"), seconds=20, what="a child ended"
         )
-        app.store.apply([Prune(older_than=0, limit=100)])
+        app.store.do(Prune(older_than=0, limit=100))
         app.send_event("approval", {"number": 2})
 
         assert parent.result(timeout=20) == [1, 2]

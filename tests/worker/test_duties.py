@@ -9,9 +9,9 @@ import pytest
 
 import duly
 from duly import Duly
-from duly.store.ops import RegisterWorker
+from duly.store.ops.steps import RecheckWaits
+from duly.store.ops.upkeep import RegisterWorker
 from duly.store.postgres.maintenance import TICK
-from duly.store.step_ops import RecheckWaits
 from duly.worker.services import recovery
 from duly.worker.services.recovery import Recoverer
 from tests.servers.processes import wait_until
@@ -86,7 +86,7 @@ def test_a_long_lease_is_kept_to_also_among_hundreds_of_workers(app, tmp_path, p
     ids = [f"worker {number:03}" for number in range(250)]
     for worker_id in ids:
         lease = 60.0 if worker_id == ids[0] else 15.0
-        app.store.apply([RegisterWorker(worker_id, "host", 1, lease, "[]", "[]")])
+        app.store.do(RegisterWorker(worker_id, "host", 1, lease, "[]", "[]"))
     watcher = Recoverer(
         app.store,
         app.bus,

@@ -12,7 +12,7 @@ import pytest
 from duly import Duly
 from duly.errors import StoreError, StoreReadOnly
 from duly.events import EventBus, WorkerGaveUp
-from duly.store.ops import Tick
+from duly.store.ops.upkeep import Tick
 from duly.store.postgres import reconnecting_connection
 from duly.store.protocol import FailingWrites
 from duly.worker.services.write_monitor import WriteMonitor
@@ -172,13 +172,13 @@ def test_sessions_stay_behind_a_pooler_that_takes_its_server_for_a_standby(
 @on_postgres
 def test_a_read_only_server_ends_every_session_of_the_process(app):
     store = app.store
-    store.apply([Tick(1)])
+    store.do(Tick(1))
     store.heartbeats().beat(["nobody"])
     sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
     assert [session.is_alive() for session in sessions] == [True, True]
 
     sessions[0].execute("SET default_transaction_read_only = on")
-    store.apply([Tick(1)])
+    store.do(Tick(1))
 
     assert [session.is_alive() for session in sessions] == [False, False]
     assert store._address.epoch.number == 1
@@ -193,7 +193,7 @@ def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(
         return 1
 
     store = app.store
-    store.apply([Tick(1)])
+    store.do(Tick(1))
     store.heartbeats().beat(["nobody"])
     sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
     leaf.enqueue()
@@ -212,7 +212,7 @@ def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(
         )
 
     run = leaf.enqueue()
-    store.apply([Tick(1)])
+    store.do(Tick(1))
     store.heartbeats().beat(["nobody"])
 
     assert run.refresh().state == "queued"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from duly import Duly, Retry, RetryAfter, current, faultpoints
-from duly.store.ops import Recover
+from duly.store.ops.recovery import Recover
 from tests.store.conformance.stores import Tables, opened_tables
 from tests.store.conformance.verbs import lost
 
@@ -32,7 +32,7 @@ def test_every_point_is_hit_by_an_ordinary_days_work(app: Duly):
     with app.worker():
         for run in (plain.using(key="k").enqueue(), paying.enqueue()):
             run.result(timeout=20)
-    app.store.apply([Recover("nobody", lost)])
+    app.store.do(Recover("nobody", lost))
 
     assert set(faultpoints.NAMES) - set(hits) == set()
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from duly import Duly
-from duly.store.ops import ClaimRuns, Settle
+from duly.store.ops.runs import ClaimRuns, Settle
 from duly.store.postgres import claim
 from duly.worker.embedded_worker import EmbeddedWorker
 from duly.worker.services import hint_handler

@@ -16,7 +16,8 @@ import pytest
 import duly
 from duly import Discard, Duly, Retry, current
 from duly.clock import new_id
-from duly.store.ops import Enqueue, Tick
+from duly.store.ops.runs import Enqueue
+from duly.store.ops.upkeep import Tick
 from tests.servers.processes import is_running, wait_until
 
 pytestmark = pytest.mark.surface
@@ -277,7 +278,7 @@ def test_arguments_that_cannot_be_read_fail_the_run_and_nothing_runs(app, lane, 
             ran.set()
 
     run_id = new_id()
-    app.store.apply([Enqueue(run_id, "send", "default", lane, 0, arguments)])
+    app.store.do(Enqueue(run_id, "send", "default", lane, 0, arguments))
     app.worker(concurrency=1).drain(timeout=20)
 
     run = app.runs.get(run_id)
@@ -291,7 +292,7 @@ def test_a_row_that_cannot_be_read_fails_on_every_store(app):
     def send(to: str) -> None: ...
 
     run_id = new_id()
-    app.store.apply([Enqueue(run_id, "send", "default", "thread", 0, "[[],{}]")])
+    app.store.do(Enqueue(run_id, "send", "default", "thread", 0, "[[],{}]"))
     app.worker(concurrency=1).drain(timeout=20)
 
     assert (app.runs.get(run_id).state, app.runs.get(run_id).cause) == ("failed", "undecodable")
@@ -334,7 +335,7 @@ def test_names_that_no_registry_holds_are_never_imported_nor_run(app, tmp_path):
     before = set(sys.modules)
     with app.worker():
         send.enqueue().result(timeout=20)
-        app.store.apply([Tick(1000)])
+        app.store.do(Tick(1000))
         again = send.enqueue()
         again.result(timeout=20)
 
@@ -348,7 +349,7 @@ def test_names_that_no_registry_holds_are_never_imported_nor_run(app, tmp_path):
 
 def test_a_run_whose_task_is_registered_later_is_run_then(app, store_url):
     run_id = new_id()
-    app.store.apply([Enqueue(run_id, "later:task", "default", "thread", 0, "[[],{}]")])
+    app.store.do(Enqueue(run_id, "later:task", "default", "thread", 0, "[[],{}]"))
     app.worker().drain(timeout=20)
     assert app.runs.get(run_id).state == "queued"
 

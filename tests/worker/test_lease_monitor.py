@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from duly.events import EventBus
 from duly.limits import WATCHERS
 from duly.store.heartbeats import HeartbeatReading
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.services import recovery
 from duly.worker.services.recovery import LeaseMonitor, Recoverer
 
@@ -150,9 +150,7 @@ class Fleet:
         self.looks = dict.fromkeys(self._phases, 0)
         self.rows_read = 0
         pulse = SimpleNamespace(read=self.read, is_watcher=self.is_watcher)
-        patient = SimpleNamespace(
-            heartbeats=lambda: pulse, apply=lambda _ops: [[]], has_one_writer=False
-        )
+        patient = SimpleNamespace(heartbeats=lambda: pulse, do=lambda _op: [], has_one_writer=False)
         self._watchers = {
             name: Recoverer(
                 patient,
@@ -221,7 +219,7 @@ def test_a_process_that_is_known_to_be_gone_did_not_lose_a_lease(
     app, store_kind, tmp_path, passing
 ):
     time = passing(recovery)
-    app.store.apply([RegisterWorker("gone", "host", 1, LEASE, "[]", "[]")])
+    app.store.do(RegisterWorker("gone", "host", 1, LEASE, "[]", "[]"))
     ends = []
     app.bus.subscribe(ends.append)
     watcher = Recoverer(

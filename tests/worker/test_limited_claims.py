@@ -12,7 +12,7 @@ import pytest
 from duly import BadOption, Duly, RetryAfter, Run, faultpoints
 from duly.clock import monotonic, new_id
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, POLL_SECONDS
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.claim_policy import QueueLimit
 from duly.worker.claimer import Claimer
 from duly.worker.inflight import LOOP, THREAD, InFlightClaims
@@ -307,7 +307,7 @@ def claimer(app: Duly, tmp_path) -> Iterator[Claimer]:
     slots = StartMarks(tmp_path / "slots", create=100)
     slots.deadline = monotonic() + 600
     worker_id = new_id()
-    app.store.apply([RegisterWorker(worker_id, "here", 1, 600.0, "[]", "[]")])
+    app.store.do(RegisterWorker(worker_id, "here", 1, 600.0, "[]", "[]"))
     yield Claimer(
         app.store,
         app.registry,

@@ -12,7 +12,8 @@ from duly.core.served_queues import parse_names, parse_queues
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.limits import CLAIM_BATCH
-from duly.store.ops import RegisterWorker, Settle
+from duly.store.ops.runs import Settle
+from duly.store.ops.upkeep import RegisterWorker
 from duly.task import Task
 from duly.worker.claimer import Claimer
 from duly.worker.inflight import LOOP, THREAD, InFlightClaim, InFlightClaims
@@ -348,7 +349,7 @@ def test_a_claimer_that_has_left_nothing_has_left_nothing(app, kinds, tmp_path):
     slots.deadline = monotonic() + 60
     hand = InFlightClaims(slots, {LOOP: 10, THREAD: 1}, CLAIM_BATCH)
     worker_id = new_id()
-    app.store.apply([RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]")])
+    app.store.do(RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]"))
     taken: list[InFlightClaim] = []
     claimer = Claimer(
         app.store,
@@ -370,7 +371,7 @@ def test_a_claimer_that_has_left_nothing_has_left_nothing(app, kinds, tmp_path):
             hand.end(held, 0.1)
             claim = held.claim
             done = Settle(claim.run_id, claim.claim_number, "returned", FINISHED, 0, None, False)
-            app.store.apply([done])
+            app.store.do(done)
             hand.release([held])
         taken.clear()
 
@@ -383,7 +384,7 @@ def test_no_more_is_claimed_for_processes_than_asked_for(app, tmp_path):
     slots.deadline = monotonic() + 60
     hand = InFlightClaims(slots, {LOOP: 10, THREAD: 10}, CLAIM_BATCH)
     worker_id = new_id()
-    app.store.apply([RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]")])
+    app.store.do(RegisterWorker(worker_id, "here", 1, 15.0, "[]", "[]"))
     apart = app.task(executor="process", name="apart")(nothing)
     held_apart = app.task(executor="process", name="held", on_crash="hold")(nothing)
     app.enqueue_many(task.call() for _ in range(5) for task in (apart, held_apart))

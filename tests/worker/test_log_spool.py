@@ -3,7 +3,9 @@
 import pytest
 
 from duly.clock import new_id
-from duly.store.ops import ClaimRuns, RegisterWorker, RestoreLogs, Want
+from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.updates import RestoreLogs
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.log_spool import LogSpool, log_spool_path, read_log_spool
 from duly.worker.services.recovery import recover_worker
 from duly.worker.start_marks import start_marks_path
@@ -121,6 +123,9 @@ class Between:
         happens, self._happens = self._happens, lambda: None
         happens()
         return self._store.apply(ops)
+
+    def do(self, op):
+        return self.apply([op])[0]
 
 
 @pytest.mark.surface

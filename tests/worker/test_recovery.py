@@ -9,7 +9,9 @@ from duly import Duly
 from duly.clock import monotonic, new_id
 from duly.events import ClaimsHandedBack, EventBus
 from duly.store.heartbeats import HeartbeatReading
-from duly.store.ops import Cancel, ClaimRuns, Enqueue, RegisterWorker, Want
+from duly.store.ops.operators import Cancel
+from duly.store.ops.runs import ClaimRuns, Enqueue, Want
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.services import maintenance, recovery
 from duly.worker.services.recovery import Recoverer, recover_worker
 from duly.worker.start_marks import StartMarks, start_marks_path
@@ -214,7 +216,7 @@ def test_marks_of_another_boot_are_not_believed(dead, hold):
 def test_a_cancel_that_was_asked_for_is_kept_over_a_death(app, dead, task):
     run, claim = dead.claim(task)
     dead.mark(0, claim)
-    app.store.apply([Cancel(run.id, "ann")])
+    app.store.do(Cancel(run.id, "ann"))
 
     dead.bury()
 

@@ -8,7 +8,7 @@ import pytest
 
 from duly import Duly
 from duly.carrier import ResendPolicy
-from duly.store.carrier_ops import RerouteRuns
+from duly.store.ops.carriers import RerouteRuns
 from duly.worker.services import maintenance
 from duly.worker.services.maintenance import Promoter
 from tests.servers.processes import wait_until
@@ -131,11 +131,11 @@ class Looked:
         self.written = []
         store = deployed.app.store
 
-        def apply(ops):
-            self.written += ops
-            return store.apply(ops)
+        def do(op):
+            self.written.append(op)
+            return store.do(op)
 
-        watched = SimpleNamespace(peek=store.peek, apply=apply, hears_hints=lambda: True)
+        watched = SimpleNamespace(peek=store.peek, do=do, hears_hints=lambda: True)
         claimer = SimpleNamespace(found_nothing=found_nothing)
         nothing = lambda: None  # noqa: E731
         self.promoter = Promoter(

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from duly import Discard, Duly, Retry, RetryAfter, RunFailed, Snooze, current, sleep
-from duly.store.ops import Tick
+from duly.store.ops.upkeep import Tick
 from tests.servers.processes import wait_until
 from tests.worker import shop
 
@@ -358,7 +358,7 @@ def test_a_run_that_started_in_time_may_go_on_past_its_expiry(app, tables, then)
     with app.worker():
         assert begun.wait(20)
         tables.execute("UPDATE duly_runs SET expires_at = created_at")
-        app.store.apply([Tick(100)])
+        app.store.do(Tick(100))
         may_end.set()
 
         assert run.result(timeout=20) == "done"

@@ -12,7 +12,11 @@ from duly.core.outcome import ErrorText, Raised, Returned, Snoozed
 from duly.errors import StoreFull, StoreReadOnly
 from duly.events import AttemptEnded, ResultDropped, StoreFailed
 from duly.limits import RESULT_BYTES
-from duly.store.ops import AddLogs, Cancel, ClaimRuns, Recover, RegisterWorker, Settle, Want
+from duly.store.ops.operators import Cancel
+from duly.store.ops.recovery import Recover
+from duly.store.ops.runs import ClaimRuns, Settle, Want
+from duly.store.ops.updates import AddLogs
+from duly.store.ops.upkeep import RegisterWorker
 from duly.store.refusal import ValueRefused
 from duly.task import Task
 from duly.worker import settle_ops
@@ -53,6 +57,9 @@ class Faulty:
         self.applied.append(len(ops))
         return self._store.apply(ops)
 
+    def do(self, op):
+        return self.apply([op])[0]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
@@ -74,7 +81,7 @@ class Bench:
             self.store, self.inflight, self.slots, self.journal, app.bus, lambda: self.gone
         )
         self.worker_id = new_id()
-        app.store.apply([RegisterWorker(self.worker_id, "host", 1, 15.0, "[]", '["task"]')])
+        app.store.do(RegisterWorker(self.worker_id, "host", 1, 15.0, "[]", '["task"]'))
         self.task = definition()
         app.registry.add(self.task)
 
@@ -82,7 +89,7 @@ class Bench:
         """Enqueue, claim and start that many runs."""
         self.app.enqueue_many(Task(self.app, self.task).call() for _ in range(count))
         op = ClaimRuns(self.worker_id, (Want(None, "thread", count),), ("task",))
-        (claims,) = self.app.store.apply([op])
+        claims = self.app.store.do(op)
         taken = self.inflight.take((claim, self.task) for claim in claims)
         for held in taken:
             assert self.inflight.begin(held)
@@ -232,7 +239,7 @@ def test_a_claim_that_was_lost_is_dropped_alone_and_told(bench):
 
 def test_what_another_worker_took_over_is_not_overwritten(bench):
     taken = bench.started()
-    bench.app.store.apply([Recover(bench.worker_id, lost)])
+    bench.app.store.do(Recover(bench.worker_id, lost))
 
     bench.settler.settle(ended(taken))
 
@@ -322,7 +329,7 @@ def test_a_raised_end_is_queued_again_and_tells_how_soon(bench):
 )
 def test_anything_but_a_return_is_cancelled_once_that_was_asked_for(bench, outcome, told):
     (held,) = taken = bench.started()
-    bench.app.store.apply([Cancel(held.claim.run_id, "ann")])
+    bench.app.store.do(Cancel(held.claim.run_id, "ann"))
     held.cancel = "requested" if told else None
 
     bench.settler.settle(ended(taken, outcome))
@@ -333,7 +340,7 @@ def test_anything_but_a_return_is_cancelled_once_that_was_asked_for(bench, outco
 
 def test_a_body_that_returned_has_succeeded_although_a_cancel_was_asked_for(bench):
     (held,) = taken = bench.started()
-    bench.app.store.apply([Cancel(held.claim.run_id, "ann")])
+    bench.app.store.do(Cancel(held.claim.run_id, "ann"))
     held.cancel = "requested"
 
     bench.settler.settle(ended(taken))
@@ -578,7 +585,7 @@ class TestSettlingHere:
 
     def test_a_cancel_that_came_in_is_heeded(self, bench):
         (held,) = taken = bench.started(1)
-        bench.app.store.apply([Cancel(held.claim.run_id, "me", "")])
+        bench.app.store.do(Cancel(held.claim.run_id, "me", ""))
 
         bench.settler.settle_here(ended(taken, Snoozed(5.0)))
         bench.settler.start()

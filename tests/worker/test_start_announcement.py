@@ -3,7 +3,7 @@
 from duly.events import SupervisorReady
 from duly.limits import PAGE
 from duly.settings import WorkerSettings
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.supervisor_services import StartAnnouncement
 
 

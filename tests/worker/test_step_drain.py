@@ -13,7 +13,7 @@ import duly
 from duly import Duly, Retry, Run, current
 from duly.errors import ClaimLost, NoCurrentRun
 from duly.steps.children import TaskCall
-from duly.store.step_ops import BeginStep
+from duly.store.ops.steps import BeginStep
 from duly.worker.embedded_worker import EmbeddedWorker
 from duly.worker.inline_worker import InlineWorker
 from tests.servers.processes import wait_until

@@ -10,7 +10,7 @@ import pytest
 import duly
 from duly import BadOption, Retry, current, faultpoints
 from duly.errors import StepNotResolved, StoreRefused
-from duly.store.step_ops import EndStep
+from duly.store.ops.steps import EndStep
 
 pytestmark = pytest.mark.surface
 

@@ -9,7 +9,7 @@ import pytest
 import duly
 from duly import Duly, Retry, RunFailed, current, faultpoints
 from duly.errors import RunNotInterrupted
-from duly.store.step_ops import RecheckWaits
+from duly.store.ops.steps import RecheckWaits
 from tests.servers.processes import wait_until
 from tests.worker.waits import take_over
 
@@ -656,7 +656,7 @@ class TestGather:
         (child,) = app.runs.list(task=square)
         if child.state == "queued":
             child.cancel()  # Nobody rouses its parent.
-        found = app.store.apply([RecheckWaits("", 100)])[0]
+        found = app.store.do(RecheckWaits("", 100))
 
         assert found.after == ""
         assert drained(app, run).is_final

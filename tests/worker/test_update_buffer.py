@@ -9,7 +9,7 @@ import pytest
 from duly import BadOption, Duly, Retry, RetryAfter, current, step
 from duly.clock import monotonic
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS
-from duly.store.ops import AddLogs, SetProgress
+from duly.store.ops.updates import AddLogs, SetProgress
 from tests.servers.processes import wait_until
 from tests.worker.application_table import write
 from tests.worker.waits import take_over, wait_until_empty

@@ -17,7 +17,7 @@ import duly
 from duly import Duly, Run, faultpoints
 from duly.core.record import Claim
 from duly.core.states import PARENT_TAG
-from duly.store.step_ops import WakeRuns
+from duly.store.ops.steps import WakeRuns
 from duly_prove.crash_tasks import is_suspended
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import claim, register, settle, success
@@ -164,4 +164,4 @@ def _end_child(other: Duly, task: str) -> None:
 
     wait_until(has_claimed, seconds=20, what="the child is there")
     settle(other.store, success(found[0], "9"))
-    other.store.apply([WakeRuns((json.loads(found[0].tags or "{}")[PARENT_TAG],))])
+    other.store.do(WakeRuns((json.loads(found[0].tags or "{}")[PARENT_TAG],)))

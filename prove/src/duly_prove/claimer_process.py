@@ -16,7 +16,8 @@ from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import ClaimedRun
 from duly.core.states import SlotKind, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import ClaimRuns, RegisterWorker, Settle, Want
+from duly.store.ops.runs import ClaimRuns, Settle, Want
+from duly.store.ops.upkeep import RegisterWorker
 from duly.worker.process_lifetime import die_with_parent
 from duly_prove.process_starter import ProcessStarter, StartedProcess
 from duly_prove.process_tree import pause_for
@@ -60,11 +61,11 @@ def main() -> None:
     draw = Random(int(seed))  # noqa: S311 - a seed must repeat what it chose
     store = Duly().store
     tasks = (TASK, OTHER_TASK)
-    store.apply([RegisterWorker(worker_id, "prove", os.getpid(), 60.0, "[]", json.dumps(tasks))])
+    store.do(RegisterWorker(worker_id, "prove", os.getpid(), 60.0, "[]", json.dumps(tasks)))
     wants = (Want(None, SlotKind.THREAD, _CLAIMS),)
     while True:
         limits = ClaimLimits({TASK: CAPACITY}, "", draw.random() < 0.5)  # noqa: PLR2004 - a coin
-        (claims,) = store.apply([ClaimRuns(worker_id, wants, tasks, "", limits)])
+        claims = store.do(ClaimRuns(worker_id, wants, tasks, "", limits))
         pause_for(draw.random() * _HOLD_SECONDS)
         done = Finish(State.SUCCEEDED)
         if claims:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from duly.app import Duly
-from duly.store.ops import Op
+from duly.store.ops.op import A, Op, OpWriter
+from duly.store.ops.schedules import FireSchedules
 from duly.store.protocol import Store
-from duly.store.schedule_ops import FireSchedules
 from duly_prove.self_kill import arm, take_next
 from duly_prove.workload import app as workload
 from duly_prove.workload import observations
@@ -29,7 +29,7 @@ class FiringCrashDuly(Duly):
         return cast("Store", _FiringCrashStore(super().store, os.environ.get(PLAN_VARIABLE)))
 
 
-class _FiringCrashStore:
+class _FiringCrashStore(OpWriter):
     def __init__(self, store: Store, plan: str | None) -> None:
         self._store = store
         self._plan = None if plan is None else Path(plan)
@@ -37,7 +37,7 @@ class _FiringCrashStore:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
         if self._plan is not None and any(isinstance(op, FireSchedules) for op in ops):
             point = take_next(self._plan)
             if point is not None:

@@ -20,8 +20,8 @@ from typing import IO, NamedTuple, Self, cast
 from duly import faultpoints
 from duly.faultpoints import StatementHook
 from duly.limits import TICK_BATCH
-from duly.store.ops import Tick
-from duly.store.step_ops import RecheckWaits
+from duly.store.ops.steps import RecheckWaits
+from duly.store.ops.upkeep import Tick
 from duly.worker.process_lifetime import die_with_parent
 from duly_prove import crash_tasks
 
@@ -180,7 +180,8 @@ def _run_order(order: CrashOrder, watch: Callable[[StatementHook], None], last_w
         case _:
             app.store.peek()
             doom.begin()
-            app.store.apply([Tick(TICK_BATCH), RecheckWaits("", TICK_BATCH)])
+            app.store.do(Tick(TICK_BATCH))
+            app.store.do(RecheckWaits("", TICK_BATCH))
     app.close()
     doom.write_outcome(None)
 

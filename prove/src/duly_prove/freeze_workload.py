@@ -13,7 +13,9 @@ from typing import Any, cast
 
 from duly import faultpoints
 from duly.app import Duly
-from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
+from duly.store.ops.op import A, Op, OpWriter
+from duly.store.ops.runs import Settle, Settled
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.protocol import Store, TaskTransaction
 from duly_prove.observation_log import ObservationLog
 from duly_prove.workload import app as workload
@@ -46,7 +48,7 @@ class FreezingDuly(Duly):
         _freeze_if_requested(self._flag, IN_CLAIM)
 
 
-class _FreezingStore:
+class _FreezingStore(OpWriter):
     def __init__(self, store: Store, flag: Path | None) -> None:
         self._store = store
         self._flag = flag
@@ -54,7 +56,7 @@ class _FreezingStore:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._store, name)
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
         settles = [place for place, op in enumerate(ops) if isinstance(op, Settle)]
         is_late = bool(settles) and _freeze_if_requested(self._flag, BEFORE_SETTLE)
         answers = self._store.apply(ops)

@@ -8,7 +8,7 @@ from typing import IO, NamedTuple, Self, cast
 
 from duly.app import Duly
 from duly.clock import MICROSECONDS, new_id
-from duly.store.lock_ops import AcquireLock
+from duly.store.ops.locks import AcquireLock
 from duly.worker.process_lifetime import die_with_parent
 from duly_prove.process_starter import ProcessStarter, StartedProcess
 
@@ -83,7 +83,7 @@ def main() -> None:
         os.read(gate, 1)
         owner = new_id()
         op = AcquireLock(line.rstrip("\n"), owner, str(os.getpid()), TTL_SECONDS * MICROSECONDS)
-        (found,) = store.apply([op])
+        found = store.do(op)
         _write_line(json.dumps(RacerResult(os.getpid(), found.is_ours, owner, found.fence)))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from duly.api.runs import Filter
 from duly.clock import monotonic
 from duly.core.schedule import first_instant, instants, read_rules, read_trigger
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 from duly_prove import workload
 from duly_prove.database import Database
 from duly_prove.faults import InjectedFault, is_gone

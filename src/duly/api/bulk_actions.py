@@ -15,8 +15,8 @@ from duly.core.key import check_run_id
 from duly.core.record import BulkAction, RunRecord
 from duly.limits import ERROR_CHARACTERS
 from duly.run import check_reason
-from duly.store.bulk_ops import AdvanceBulk, RunAction, StartBulk, TakeBulk
-from duly.store.ops import Cancel, DiscardDead
+from duly.store.ops.bulk import AdvanceBulk, RunAction, StartBulk, TakeBulk
+from duly.store.ops.operators import Cancel, DiscardDead
 
 
 class BulkActionRequest(NamedTuple):
@@ -65,12 +65,12 @@ class BulkActions:
             resolve_actor(asked.actor),
             check_reason(asked.reason),
         )
-        found: str = self._app.store.apply([op])[0]
+        found: str = self._app.store.do(op)
         return found
 
     def take_over(self, owner: str, *, lease: float) -> list[str]:
         """Take over all actions whose process has given no sign for `lease` seconds."""
-        taken: list[str] = self._app.store.apply([TakeBulk(owner, round(lease * MICROSECONDS))])[0]
+        taken: list[str] = self._app.store.do(TakeBulk(owner, round(lease * MICROSECONDS)))
         return taken
 
     def advance(self, act: BulkAction, page: BulkPage) -> bool:
@@ -104,5 +104,5 @@ class BulkActions:
         return lambda run: Cancel(run.id, act.actor, act.reason)
 
     def _apply(self, op: AdvanceBulk) -> bool:
-        is_ours: bool = self._app.store.apply([op])[0]
+        is_ours: bool = self._app.store.do(op)
         return is_ours

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from duly.clock import monotonic
 from duly.limits import PAGE
-from duly.store.bulk_ops import Answer, RunAction, is_done, refusals
+from duly.store.ops.bulk import Answer, RunAction, is_done, refusals
 from duly.store.protocol import Store
 
 

@@ -14,7 +14,7 @@ from duly.core.states import DEAD
 from duly.errors import BadOption
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import DiscardDead, RetryRun
+from duly.store.ops.operators import DiscardDead, RetryRun
 from duly.task import Task
 
 _DEAD = tuple(sorted(DEAD))

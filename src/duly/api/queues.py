@@ -10,8 +10,8 @@ from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
 from duly.limits import QUEUE_SIZE, TICK_BATCH
 from duly.run import check_reason
-from duly.store.admin_ops import LimitQueue, SetQueueCapacity
-from duly.store.ops import PauseQueue, Tick
+from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
+from duly.store.ops.upkeep import Tick
 
 
 class Queues:
@@ -64,8 +64,10 @@ class Queues:
     def _set(self, name: str, *, paused: bool, actor: str | None, reason: str) -> None:
         who = resolve_actor(actor)
         op = PauseQueue(check_queue(name), paused, who, check_reason(reason))
-        # Without the tick, workers would find the parked runs only after some seconds.
-        self._app.store.apply([op] if paused else [op, Tick(TICK_BATCH)])
+        self._app.store.do(op)
+        if not paused:
+            # Without the tick, workers would find the parked runs only after some seconds.
+            self._app.store.do(Tick(TICK_BATCH))
 
 
 def _count(what: str, value: int | None) -> int | None:

@@ -11,8 +11,8 @@ from duly.core.states import State
 from duly.core.verdict import Finish, Verdict
 from duly.errors import BadOption, StoreRefused
 from duly.limits import TICK_BATCH
-from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
-from duly.store.ops import Recover, RecoverOrphans
+from duly.store.ops.operators import InterruptRestored, InterruptRestoredResult
+from duly.store.ops.recovery import Recover, RecoverOrphans
 from duly.task import instant
 
 
@@ -42,11 +42,11 @@ def end_restored_runs(
     answers = store.apply([Recover(worker_id, interrupted) for worker_id in gone]) if gone else []
     runs = sum(len(found or []) for found in answers)
     # Also the runs of workers that were declared dead before, but were not recovered yet.
-    while found := store.apply([RecoverOrphans(interrupted, TICK_BATCH)])[0]:
+    while found := store.do(RecoverOrphans(interrupted, TICK_BATCH)):
         runs += len(found)
     schedules = 0
     while True:
-        (aside,) = store.apply([InterruptRestored(made_at, who, reason, TICK_BATCH)])
+        aside = store.do(InterruptRestored(made_at, who, reason, TICK_BATCH))
         runs += aside.runs
         schedules += aside.schedules
         if aside.runs < TICK_BATCH:

@@ -12,8 +12,8 @@ from duly.core.states import State
 from duly.errors import BadOption, RunNotFound
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
-from duly.store.ops import RetryRun
-from duly.store.protocol import RunFilter
+from duly.store.ops.operators import RetryRun
+from duly.store.reads import RunFilter
 from duly.task import Task, instant
 
 

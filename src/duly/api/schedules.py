@@ -33,9 +33,8 @@ from duly.core.schedule import (
 from duly.errors import BadSchedule, ScheduleEnded, ScheduleExists, ScheduleNotFound
 from duly.limits import CATCH_UP, LATEST_YEAR, PAGE, PAGE_DEFAULT
 from duly.run import Run, check_reason
-from duly.store.ops import Op
-from duly.store.protocol import ScheduleFilter
-from duly.store.schedule_ops import (
+from duly.store.ops.op import A, Op
+from duly.store.ops.schedules import (
     BackfillSchedule,
     PutSchedule,
     PutScheduleResult,
@@ -43,6 +42,7 @@ from duly.store.schedule_ops import (
     ScheduleBehind,
     SetScheduleState,
 )
+from duly.store.reads import ScheduleFilter
 from duly.task import Task, instant, microseconds
 
 _FOREVER = 2**62
@@ -169,7 +169,7 @@ class Schedules:
     def run_now(self, name: str, *, actor: str | None = None, reason: str = "") -> Run[Any]:
         """Fire once now, in addition to all due instants and whatever the schedule's state."""
         op = RunSchedule(_named(name), resolve_actor(actor), check_reason(reason))
-        (run_id,) = self._app.store.apply([op])
+        run_id = self._app.store.do(op)
         if run_id is None:
             raise ScheduleNotFound(name)
         return Run(self._app, run_id)
@@ -207,14 +207,14 @@ class Schedules:
         if before == "ended" and state != "removed":
             raise ScheduleEnded(name)
 
-    def _apply(self, ops: Sequence[Op]) -> "list[Any]":
+    def _apply(self, ops: "Sequence[Op[A | ScheduleBehind]]") -> list[A]:
         """Write ops, and repeat those whose schedules have more instants to catch up with."""
-        answers = self._app.store.apply(ops) if ops else []
-        while behind := [n for n, each in enumerate(answers) if isinstance(each, ScheduleBehind)]:
-            again = self._app.store.apply([ops[place] for place in behind])
-            for place, answer in zip(behind, again, strict=True):
-                answers[place] = answer
-        return answers
+        found: dict[int, A] = {}
+        while left := [place for place in range(len(ops)) if place not in found]:
+            answers = self._app.store.apply([ops[place] for place in left])
+            pairs = zip(left, answers, strict=True)
+            found |= {at: each for at, each in pairs if not isinstance(each, ScheduleBehind)}
+        return [found[place] for place in range(len(ops))]
 
     # -- reading --
 

@@ -7,7 +7,7 @@ process knows about it and the audit log shows it. Audit entries outlive any ses
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
 from duly.core.key import check_name
-from duly.store.admin_ops import RecordAuditEntry
+from duly.store.ops.operators import RecordAuditEntry
 
 
 class Sessions:
@@ -19,7 +19,7 @@ class Sessions:
     def end(self, session: str, *, actor: str) -> None:
         """Make every process refuse a session from now on."""
         subject = _subject(session)
-        self._app.store.apply([RecordAuditEntry(resolve_actor(actor), "sign out", subject)])
+        self._app.store.do(RecordAuditEntry(resolve_actor(actor), "sign out", subject))
 
     def has_ended(self, session: str) -> bool:
         """Return whether a session was signed out."""

@@ -24,9 +24,9 @@ from duly.core.instants import duration_text, iso
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
-from duly.store.admin_ops import RecordAuditEntry
 from duly.store.migrator import OLDEST_CODE
-from duly.store.ops import Prune
+from duly.store.ops.operators import RecordAuditEntry
+from duly.store.ops.upkeep import Prune
 from duly.store.schema import Schema, SchemaMigration
 from duly.store.store_factory import open_store
 

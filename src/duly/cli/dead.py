@@ -28,7 +28,7 @@ from duly.core.record import DeadLetterGroup, RunRecord
 from duly.errors import LetterNotFound
 from duly.guard.dead_letters import DeadLetterResult, Progress
 from duly.limits import PAGE
-from duly.store.guard_ops import DeadLetterRecord
+from duly.store.ops.guard import DeadLetterRecord
 
 _GROUP_COLUMNS = (
     Column("COUNT", whole=True, right=True),

@@ -14,8 +14,8 @@ from duly.core.suggestions import similar
 from duly.errors import LetterNotFound, RunNotFound
 from duly.guard.dead_letters import GuardDeadLetters
 from duly.limits import PAGE
-from duly.store.guard_ops import DeadLetterRecord
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.guard import DeadLetterRecord
+from duly.store.reads import DeadLetterFilter
 
 
 class DeadLetterSource(NamedTuple):

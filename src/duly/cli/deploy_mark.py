@@ -7,7 +7,7 @@ from duly.cli.applications import app_of
 from duly.cli.output import print_json, print_line
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.run import check_reason
-from duly.store.admin_ops import RecordAuditEntry
+from duly.store.ops.operators import RecordAuditEntry
 
 
 @click.command("deploy-mark")
@@ -17,7 +17,7 @@ from duly.store.admin_ops import RecordAuditEntry
 def command(session: CommandSession, /, *, version: str) -> None:
     """Mark VERSION as deployed now."""
     op = RecordAuditEntry(resolve_actor(None), "deploy", "deployment", check_reason(version))
-    app_of(session, creates=True).store.apply([op])
+    app_of(session, creates=True).store.do(op)
     if session.as_json:
         print_json({"version": version})
     elif not session.quiet:

@@ -17,7 +17,7 @@ from duly.core.record import (
 )
 from duly.core.redaction import Redaction
 from duly.limits import COUNT_CAP
-from duly.store.guard_ops import DeadLetterRecord
+from duly.store.ops.guard import DeadLetterRecord
 
 Record = (
     StepRecord

@@ -9,8 +9,8 @@ from duly.core.instants import relative, shown_instant
 from duly.core.redaction import Redaction
 from duly.errors import BadOption
 from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
-from duly.store.guard_ops import DeadLetterRecord
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.guard import DeadLetterRecord
+from duly.store.reads import DeadLetterFilter
 
 HIDDEN = "(arguments hidden: give --show-args)"
 

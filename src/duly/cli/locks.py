@@ -13,7 +13,7 @@ from duly.cli.tables import Column, print_table
 from duly.core.instants import duration_text
 from duly.core.record import LockRecord
 from duly.limits import PAGE
-from duly.store.protocol import Inspector
+from duly.store.reads import Inspector
 
 _COLUMNS = (
     Column("LOCK"),

@@ -9,8 +9,8 @@ from duly.cli.filters import Filters
 from duly.cli.session import CommandSession
 from duly.core.states import DEAD
 from duly.errors import LetterNotFound, RunNotFound
-from duly.store.guard_ops import DeadLetterRecord
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.guard import DeadLetterRecord
+from duly.store.reads import DeadLetterFilter
 
 
 class DeadLetterSelection:

@@ -31,10 +31,10 @@ from duly.limits import PAGE, TICK_BATCH
 from duly.locks.ownership import Ownership, acquire_ownership
 from duly.observe.logs import log_duplicate
 from duly.registry import is_local
-from duly.store.admin_ops import RecordAuditEntry
-from duly.store.lock_ops import Locked
-from duly.store.ops import Prune
-from duly.store.protocol import RunFilter, ScheduleFilter
+from duly.store.ops.locks import Locked
+from duly.store.ops.operators import RecordAuditEntry
+from duly.store.ops.upkeep import Prune
+from duly.store.reads import RunFilter, ScheduleFilter
 from duly.task_options import define
 
 if TYPE_CHECKING:

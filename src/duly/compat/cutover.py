@@ -16,7 +16,7 @@ from duly.connections import enqueue_dialogue, execute_dialogue
 from duly.errors import BadOption, PayloadError, QueueFull
 from duly.limits import CUT_OVER_BATCH
 from duly.observe.logs import log_cut_over
-from duly.store.ops import Accepted, Enqueue
+from duly.store.ops.runs import Accepted, Enqueue
 from duly.store.protocol import Store
 from duly.task import BoundTask
 

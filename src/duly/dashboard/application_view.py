@@ -29,8 +29,8 @@ from duly.limits import (
     PAGE_SECONDS,
     SEARCH_SECONDS,
 )
-from duly.store.protocol import Inspector, RunFilter
 from duly.store.read_deadline import limit_read_time, seconds_left
+from duly.store.reads import Inspector, RunFilter
 
 UNKNOWN = (
     "Hidden: this process does not know the task, so it cannot tell which arguments are secret."

@@ -19,7 +19,7 @@ from duly.dashboard.pages.dead import group_filter, group_of, since_of, window_o
 from duly.dashboard.search_query import Search
 from duly.errors import BadOption
 from duly.limits import BULK_LEASE_SECONDS, COUNT_CAP, PAGE
-from duly.store.protocol import RunFilter
+from duly.store.reads import RunFilter
 
 _DEAD = tuple(sorted(DEAD))
 _LIVE = tuple(state.value for state in State if state not in FINAL)

@@ -21,8 +21,8 @@ from duly.dashboard.search_query import Search
 from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import BadOption, DulyError, StoreUnavailable
 from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
-from duly.store.protocol import RunFilter, ScheduleFilter
 from duly.store.read_deadline import limit_read_time
+from duly.store.reads import RunFilter, ScheduleFilter
 from duly.version import VERSION
 
 Document = dict[str, Any]

@@ -12,7 +12,7 @@ from duly.api.schedule_views import FiringView, ScheduleView
 from duly.core.record import BulkAction, RunRecord
 from duly.core.why import Reason
 from duly.registry import Definition
-from duly.store.protocol import Inspector
+from duly.store.reads import Inspector
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

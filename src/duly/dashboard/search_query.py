@@ -16,7 +16,7 @@ from duly.core.states import State, stored_tags
 from duly.core.suggestions import nearest
 from duly.errors import BadOption, DulyError
 from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, PAGE_DEFAULT, SCAN_RUNS
-from duly.store.protocol import RunFilter
+from duly.store.reads import RunFilter
 
 QUALIFIERS = ("task", "queue", "state", "tag", "key", "args.", "error", "since", "id")
 _ONCE = frozenset({"task", "queue", "fingerprint", "since", "key", "error"})

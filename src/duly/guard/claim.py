@@ -15,7 +15,7 @@ from duly.clock import MICROSECONDS, monotonic
 from duly.core.payload import decode_value, encode_value
 from duly.errors import OUTAGES, ClaimLost, DulyError, PayloadError, WouldBlockItself
 from duly.guard.threads import HelperJob, HelperThreads
-from duly.store.guard_ops import FailKey, FinishKey, Guarded
+from duly.store.ops.guard import FailKey, FinishKey, Guarded
 from duly.store.protocol import Ledger
 
 _RETRY_SECONDS = 0.25
@@ -283,7 +283,7 @@ class KeyLease:
         try:
             while True:
                 try:
-                    (was_ours,) = self._ledger().apply([op])
+                    was_ours = self._ledger().do(op)
                 except WouldBlockItself:
                     raise  # The caller itself blocks this write for as long as it waits for us.
                 except OUTAGES:

@@ -22,7 +22,7 @@ from duly.limits import (
     REASON_CHARACTERS,
     TRACEBACK_CHARACTERS,
 )
-from duly.store.guard_ops import (
+from duly.store.ops.guard import (
     AcquireKey,
     DeadLetterRecord,
     EndDeadLetter,
@@ -30,7 +30,7 @@ from duly.store.guard_ops import (
     Guarded,
     PutDeadLetter,
 )
-from duly.store.protocol import DeadLetterFilter
+from duly.store.reads import DeadLetterFilter
 
 SendDeadLetter = Callable[[DeadLetterRecord], object]
 """Sends a dead letter's message to its engine again, so that the message really runs.
@@ -146,7 +146,7 @@ class GuardDeadLetters:
             namespace=self._namespace or "",
             **bounded._asdict(),
         )
-        self._ledger().apply([op])
+        self._ledger().do(op)
         return op.id
 
     def get(self, letter_id: str) -> DeadLetterRecord:
@@ -279,7 +279,7 @@ class GuardDeadLetters:
             return self._end(letter, "replayed", who, why)
 
     def _end(self, letter: DeadLetterRecord, state: str, who: str, why: str) -> bool:
-        (was_open,) = self._ledger().apply([EndDeadLetter(letter.id, state, who, why)])
+        was_open = self._ledger().do(EndDeadLetter(letter.id, state, who, why))
         return bool(was_open)
 
     @contextmanager
@@ -291,7 +291,7 @@ class GuardDeadLetters:
         """
         take = AcquireKey(f"letter {letter.id}", new_id(), who, None, _LEASE, _LEASE)
         found: Guarded
-        (found,) = self._ledger().apply([take])
+        found = self._ledger().do(take)
         if not found.is_ours:
             yield False
             return
@@ -300,7 +300,7 @@ class GuardDeadLetters:
             yield bool(self.page(DeadLetterFilter(id=letter.id, state="open", limit=1)))
         finally:
             with suppress(StoreError):
-                self._ledger().apply([FailKey(take.key, take.owner, found.fence, _LEASE)])
+                self._ledger().do(FailKey(take.key, take.owner, found.fence, _LEASE))
 
     def _selected(
         self, letter_ids: str | Sequence[str] | None, which: DeadLetterFilter | None

@@ -12,7 +12,7 @@ from duly.clock import MICROSECONDS, jitter, monotonic, new_id
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard.claim import GuardClaim
 from duly.guard.threads import HelperJob, HelperThreads
-from duly.store.guard_ops import Guarded
+from duly.store.ops.guard import Guarded
 
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5

@@ -19,7 +19,7 @@ from duly.guard.threaded_ledger import ThreadedLedger
 from duly.guard.threads import HelperThreads
 from duly.limits import DELAY_SECONDS, GUARD_LEASE_SECONDS, GUARD_TTL_SECONDS, LOCK_SECONDS
 from duly.settings import store_url
-from duly.store.guard_ops import AcquireKey, ForgetKey, Guarded, GuardedKey
+from duly.store.ops.guard import AcquireKey, ForgetKey, Guarded, GuardedKey
 from duly.store.per_process import PerProcess
 from duly.store.protocol import Ledger
 
@@ -151,7 +151,7 @@ class Guard:
         Raise Busy if a caller holds the key.
         """
         op = ForgetKey(stored_key(self.namespace, key))
-        (was_known,) = self.call_ledger(lambda ledger: ledger.apply([op]))
+        was_known = self.call_ledger(lambda ledger: ledger.do(op))
         if was_known is None:
             found = self.look(key)
             holder, left = ("somebody", 0) if found is None else (found.holder, found.left)
@@ -200,7 +200,7 @@ class Guard:
         op = AcquireKey(place, owner, opened.holder, fingerprint, lease, kept)
         sent_at = monotonic()
         found: Guarded
-        (found,) = opened.ledger.apply([op])
+        found = opened.ledger.do(op)
         if found.is_ours:
             hold = KeyLease(
                 lambda: self.ledger,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 from urllib.parse import quote
 
 import redis
@@ -24,7 +24,7 @@ from duly.core.record import DeadLetterGroup
 from duly.core.secret_names import REDACTED
 from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
-from duly.store.guard_ops import (
+from duly.store.ops.guard import (
     AcquireKey,
     DeadLetterRecord,
     EndDeadLetter,
@@ -33,11 +33,11 @@ from duly.store.guard_ops import (
     ForgetKey,
     Guarded,
     GuardedKey,
-    GuardOp,
     PutDeadLetter,
     RenewKey,
 )
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.op import A, AnyOp, Op, OpWriter
+from duly.store.reads import DeadLetterFilter
 
 _NAMES = "duly:{guard}"
 _FENCE = f"{_NAMES}:fence"
@@ -53,7 +53,7 @@ Call = tuple[str, list[str], list[str | int]]
 """A script by name, its keys, and its arguments."""
 
 
-class RedisLedger:
+class RedisLedger(OpWriter):
     """A Redis that stores keys. If it is unreachable, calls raise: no body runs without it."""
 
     def __init__(
@@ -92,8 +92,8 @@ class RedisLedger:
     def __repr__(self) -> str:
         return f"<ledger at {self.shown_url}>"
 
-    def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
-        """Write the ops, each atomically, and return their answers, in order."""
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops, each atomically, and return their answers, in order."""
         calls = [_call(op) for op in ops]
         with self._failures():
             answers = [self._run(calls[0])] if len(calls) == 1 else self._run_all(calls)
@@ -287,7 +287,7 @@ def _name(what: str, text: str) -> str:
     return f"{_NAMES}:{what}:{sha256(text.encode()).hexdigest()}"
 
 
-def _call(op: GuardOp) -> Call:
+def _call(op: AnyOp) -> Call:
     match op:
         case AcquireKey(key, owner, holder, fingerprint, lease, ttl):
             keys = [_name("key", key), _FENCE]
@@ -308,10 +308,10 @@ def _call(op: GuardOp) -> Call:
         case EndDeadLetter(letter_id, state, actor, reason):
             return "end_dead_letter", [_name("letter", letter_id)], [state, actor, reason]
         case _:
-            assert_never(op)
+            raise StoreRefused(f"a Redis keeps keys of the guard alone, so it cannot do {op!r}")
 
 
-def _answer(op: GuardOp, answer: Any) -> Any:  # noqa: ANN401 - the op says which
+def _answer(op: AnyOp, answer: Any) -> Any:  # noqa: ANN401 - the op says which
     if isinstance(op, AcquireKey):
         is_ours, state, fence, holder, left, attempts, losses, conflict, result, problem = answer
         return Guarded(

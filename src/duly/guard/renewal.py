@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from duly.clock import MICROSECONDS
 from duly.guard.claim import KeyLease
 from duly.heartbeat import HeartbeatThread
-from duly.store.guard_ops import RenewKey
+from duly.store.ops.guard import RenewKey
 from duly.store.protocol import Ledger
 
 

@@ -1,11 +1,13 @@
 """The part of a ledger that dead letters need, and one that makes its calls on a thread."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from duly.core.record import DeadLetterGroup
-from duly.store.guard_ops import DeadLetterRecord, GuardOp
-from duly.store.protocol import DeadLetterFilter, Ledger
+from duly.store.ops.guard import DeadLetterRecord
+from duly.store.ops.op import A, Op, OpWriter
+from duly.store.protocol import Ledger
+from duly.store.reads import DeadLetterFilter
 
 T = TypeVar("T")
 
@@ -13,7 +15,8 @@ T = TypeVar("T")
 class DeadLetterLedger(Protocol):
     """The part of a ledger that dead letters need."""
 
-    def apply(self, ops: Sequence[GuardOp]) -> list[Any]: ...
+    def do(self, op: Op[A]) -> A: ...
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]: ...
     def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]: ...
     def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
 
@@ -24,14 +27,14 @@ class LedgerCall(Protocol):
     def __call__(self, act: Callable[[Ledger], T], /) -> T: ...
 
 
-class ThreadedLedger:
+class ThreadedLedger(OpWriter):
     """A ledger for dead letters that makes every call through a function."""
 
     def __init__(self, ask: LedgerCall) -> None:
         self._call = ask
 
-    def apply(self, ops: Sequence[GuardOp]) -> list[Any]:
-        """Write the ops, each atomically, and return their answers, in order."""
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops, each atomically, and return their answers, in order."""
         return self._call(lambda ledger: ledger.apply(ops))
 
     def list_dead_letters(self, which: DeadLetterFilter) -> list[DeadLetterRecord]:

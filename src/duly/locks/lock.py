@@ -20,7 +20,7 @@ from duly.interrupts import defer_interrupts
 from duly.limits import LOCK_SECONDS
 from duly.locks.held_lock import HeldLock
 from duly.locks.ownership import Ownership, acquire_ownership
-from duly.store.lock_ops import Locked
+from duly.store.ops.locks import Locked
 
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from duly.clock import MICROSECONDS
-from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.ops.locks import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.protocol import Store
 
 
@@ -21,12 +21,12 @@ class Ownership:
     def renew(self) -> bool:
         """Extend the lock to its full time again. Return whether it is still ours."""
         op = RenewLock(self.name, self.owner, self.fence, _micros(self.ttl))
-        (is_ours,) = self.store.apply([op])
+        is_ours = self.store.do(op)
         return bool(is_ours)
 
     def release(self) -> bool:
         """Release the lock. Return whether it was still ours."""
-        (was_ours,) = self.store.apply([ReleaseLock(self.name, self.owner, self.fence)])
+        was_ours = self.store.do(ReleaseLock(self.name, self.owner, self.fence))
         return bool(was_ours)
 
 
@@ -35,7 +35,7 @@ def acquire_ownership(
 ) -> Ownership | Locked:
     """Take a lock if it is free. Otherwise return who holds it."""
     found: Locked
-    (found,) = store.apply([AcquireLock(name, owner, holder, _micros(ttl))])
+    found = store.do(AcquireLock(name, owner, holder, _micros(ttl)))
     return Ownership(store, name, owner, found.fence, ttl) if found.is_ours else found
 
 

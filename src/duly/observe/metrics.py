@@ -24,7 +24,7 @@ from duly.core.record import FinishedRunsByTask, QueueRecord
 from duly.core.served_queues import ServedQueues
 from duly.core.stranded_runs import find_stranded_runs
 from duly.limits import GROUPS, PAGE
-from duly.store.protocol import Inspector, RunFilter
+from duly.store.reads import Inspector, RunFilter
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -14,7 +14,7 @@ from duly.core.record import RunRecord
 from duly.core.states import PARENT_TAG, State
 from duly.errors import BadOption, PayloadError, RunFailed
 from duly.limits import ENQUEUE_BATCH, KEY_BYTES, KEY_TTL_SECONDS, TRANSACTION_BYTES
-from duly.store.ops import Enqueue, Key
+from duly.store.ops.runs import Enqueue, Key
 from duly.store.protocol import Store
 
 

@@ -35,8 +35,8 @@ from duly.steps.concurrency import (
     run_to_completion,
     wait_for_open_steps,
 )
+from duly.store.ops.steps import BeginStep, EndStep, ForgetStep
 from duly.store.outage_wait import is_outage
-from duly.store.step_ops import BeginStep, EndStep, ForgetStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -271,7 +271,7 @@ class _Step:
         op = EndStep(*self._place(), text, self._outer.name)
         is_ours = self._context.record_step(op, commit=self._transaction)
         if is_ours is None:
-            (is_ours,) = self._store.apply([op])
+            is_ours = self._store.do(op)
         if not is_ours:
             raise ClaimLost(f"run {op.run_id}", op.claim_number)
 
@@ -357,7 +357,7 @@ def _await(
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
     found: StepRecord | None
-    (found,) = store.apply([op])
+    found = store.do(op)
     if found is None:
         raise ClaimLost(f"run {context.run_id}", context.fence)
     is_ready = kind == "gather" and children.have_ended(store, json.loads(awaited or "[]"))
@@ -368,7 +368,7 @@ def _await(
 
 
 def _write(context: RunContext, op: BeginStep | EndStep | ForgetStep) -> None:
-    (answer,) = context.store.apply([op])
+    answer = context.store.do(op)
     if not answer:
         raise ClaimLost(f"run {op.run_id}", op.claim_number)
 

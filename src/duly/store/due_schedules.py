@@ -4,8 +4,8 @@ from duly.clock import MICROSECONDS
 from duly.core.schedule import ON_TIME
 from duly.core.schedule_plans import plan_due
 from duly.limits import FIRE_BATCH, FOREVER_SECONDS, LATE_BATCH
+from duly.store.ops.schedules import Fired, FireSchedules
 from duly.store.protocol import Store
-from duly.store.schedule_ops import Fired, FireSchedules
 
 _CLOCK_STEP = 15 * 60 * MICROSECONDS
 """A clock that was ahead by less was set back by so little that schedules only wait for it."""
@@ -25,7 +25,7 @@ def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
     planned = plan_due(on_time) + plan_due(late)
     if not planned and not ahead:
         return Fired(0, 0)
-    fired: Fired = store.apply([FireSchedules(tuple(planned), tuple(ahead))])[0]
+    fired: Fired = store.do(FireSchedules(tuple(planned), tuple(ahead)))
     # Those that this process cannot read stay ahead; if all are such, another look finds the same.
     is_ahead = len(ahead) == late_limit and fired.rewound > 0
     is_full = len(on_time) == limit or len(late) == late_limit or is_ahead

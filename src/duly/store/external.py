@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from duly.errors import StoreRefused
-from duly.store.ops import Enqueue, Op
+from duly.store.ops.op import Op
+from duly.store.ops.runs import Enqueue
 from duly.store.protocol import FailingWrites
+
+A = TypeVar("A")
 
 
 class ExternalConnectionProvider(Protocol):
@@ -22,14 +25,14 @@ class ExternalConnectionProvider(Protocol):
 
 
 class _OpWriter(Protocol):
-    def apply(self, ops: Sequence[Op]) -> list[Any]: ...
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]: ...
 
 
 class SingleProcessStore:
     """The part of a store that is about other threads and processes, where there are none."""
 
     def submit(
-        self: _OpWriter, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]
+        self: _OpWriter, ops: Sequence[Op[A]], done: Callable[[list[A] | BaseException], None]
     ) -> None:
         """Write the ops here and now."""
         try:

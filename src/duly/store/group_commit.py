@@ -18,18 +18,18 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from duly.errors import DulyError, StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
-from duly.store.ops import Op
+from duly.store.ops.op import AnyOp, Op
 from duly.store.wake_lock import new_wake_lock, wake
 
 
 class OpBlocked(StoreBusy):
     """One op of a commit waited too long for a lock; nothing of the commit was written."""
 
-    def __init__(self, message: str, op: Op) -> None:
+    def __init__(self, message: str, op: AnyOp) -> None:
         super().__init__(message)
         self.op = op
 
@@ -38,8 +38,11 @@ OP_ERRORS = (DulyError, ValueError, TypeError, ArithmeticError)
 """What a write raises because of one of its ops: nothing was written. Anything else, such as the
 time limit of another engine, is raised in the thread that leads: it struck there."""
 
-Write = Callable[[list[Op]], list[Any]]
-Done = Callable[[list[Any] | BaseException], None]
+A = TypeVar("A")
+Answers = list[Any]
+"""The answers to ops of several kinds, in the order of the ops."""
+Write = Callable[[list[AnyOp]], Answers]
+Done = Callable[[Answers | BaseException], None]
 
 _LOOK_SECONDS = 0.5
 """How often a waiting caller checks whether the callers before it have left."""
@@ -53,16 +56,16 @@ class Committer:
         write: Write,
         *,
         name: str,
-        alone: tuple[type, ...] = (),
-        size_of: Callable[[Op], int] = lambda _op: 0,
+        is_alone: Callable[[AnyOp], bool] | None = None,
+        size_of: Callable[[AnyOp], int] = lambda _op: 0,
     ) -> None:
         self._write = write
         self._size_of = size_of
         """Returns how many bytes of payload an op writes; it must not raise."""
         self._name = name
-        self._alone = alone
-        """Ops that need a transaction of their own. A request with one shares no commit, because a
-        commit of several transactions could not be repeated when one of them fails."""
+        self._is_alone = is_alone
+        """Returns whether an op needs a transaction of its own. A request with such an op shares no
+        commit, because a commit of several transactions could not be repeated if one fails."""
         self._line: dict[_Request, None] = {}
         """Requests without an answer, in the order of their arrival."""
         self._is_closing = False
@@ -71,7 +74,7 @@ class Committer:
         self._thread_call = new_wake_lock()
         self._starting = threading.Lock()
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
         if self._is_closing:
             self._refuse()
@@ -82,7 +85,7 @@ class Committer:
             raise outcome
         return outcome
 
-    def submit(self, ops: Sequence[Op], done: Done) -> None:
+    def submit(self, ops: Sequence[AnyOp], done: Done) -> None:
         """Write the ops from the committer's thread, then call `done` there."""
         if self._is_closing:
             self._refuse()
@@ -195,8 +198,8 @@ class Committer:
         self._settle(leader)
 
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
-        size_of, alone = self._size_of, self._alone
-        room = -1 if alone and _has_one_of(alone, leader) else COMMIT_OPS - len(leader.ops)
+        size_of = self._size_of
+        room = -1 if self._needs_own_commit(leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
         waiting = list(self._line)
         # One request needs no bound; it is written as it is.
@@ -209,7 +212,7 @@ class Committer:
             elif request.is_done:
                 self._line.pop(request, None)
             elif request.caller is None or request.caller.gi_running:
-                is_alone = bool(alone) and _has_one_of(alone, request)
+                is_alone = self._needs_own_commit(request)
                 fits = len(request.ops) <= room and not is_alone
                 size = sum(map(size_of, request.ops)) if is_shared and (fits or is_empty) else 0
                 fits = is_empty or (fits and size <= bytes_left)
@@ -221,6 +224,9 @@ class Committer:
                     # Later requests wait. Only the leader is needed from here on.
                     room = -1
         return tuple(found)
+
+    def _needs_own_commit(self, request: "_Request") -> bool:
+        return self._is_alone is not None and any(map(self._is_alone, request.ops))
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]
@@ -306,21 +312,21 @@ class Committer:
 class _Request:
     __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "thread", "turn")
 
-    def __init__(self, ops: Sequence[Op], done: Done | None = None) -> None:
+    def __init__(self, ops: Sequence[AnyOp], done: Done | None = None) -> None:
         self.ops = ops
         self.done = done
         self.thread = None if done is not None else threading.get_ident()
         """Where the caller waits. None for a submission."""
         self.caller: GeneratorType[None, None, None] | None = None
         """Runs while a thread waits for the answer or leads. None for a submission."""
-        self.answers: list[Any] | None = None
+        self.answers: Answers | None = None
         self.error: BaseException | None = None
         self.is_done = False
         self.batch: tuple[_Request, ...] = ()
         """The requests whose ops are in this one's commit, its own among them."""
         self.turn: threading.Lock | None = None
 
-    def outcome(self) -> list[Any] | BaseException:
+    def outcome(self) -> Answers | BaseException:
         """Return the answers, or why there are none."""
         if self.answers is not None:
             return self.answers
@@ -345,10 +351,6 @@ _WITHIN_OWN_CALL = (
 )
 _CLOSED = "this store is closed; open the store of the application again"
 _INTERRUPTED = "the commit was interrupted, so it is unknown whether it was written"
-
-
-def _has_one_of(types: tuple[type, ...], request: _Request) -> bool:
-    return any(isinstance(op, types) for op in request.ops)
 
 
 def _write_alone(write: Write, request: _Request) -> None:

@@ -16,7 +16,7 @@ from duly.clock import new_id
 from duly.core.concurrency_limits import slot_of
 from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_SLOT_KINDS
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 
 VERSION = 1
 MOST_PLACES = 16

@@ -8,18 +8,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from duly.clock import monotonic
 from duly.errors import OUTAGES, StoreBusy
-from duly.store.ops import Enqueue, EnqueueAgain, Op
-from duly.store.step_ops import BeginStep, EndStep, ForgetStep, SendEvent
+from duly.store.ops.op import AnyOp, Op, is_repeatable
+from duly.store.ops.runs import Enqueue, EnqueueAgain
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.25
-REPEATABLE = frozenset({Enqueue, EnqueueAgain, BeginStep, EndStep, ForgetStep, SendEvent})
-"""Operations of bodies that change nothing when they are written a second time."""
-
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -39,7 +37,7 @@ class _SubmittingWriter(Protocol):
     """The part of a store that writes."""
 
     def submit(
-        self, ops: Sequence[Op], done: Callable[[list[Any] | BaseException], None]
+        self, ops: Sequence[Op[A]], done: Callable[[list[A] | BaseException], None]
     ) -> None: ...
 
 
@@ -73,14 +71,13 @@ def is_outage(error: BaseException | None) -> bool:
     return error is not None and not isinstance(error, StoreBusy)
 
 
-def is_repeatable(ops: Sequence[Op]) -> bool:
-    """Return whether a body may repeat these operations without knowing what became of them."""
-    return REPEATABLE.issuperset(map(type, ops))
+def as_repeatable(ops: Sequence[Op[A]]) -> Sequence[Op[A]]:
+    """Return the same ops for a second try: each run is accepted at most once."""
+    return [cast("Op[A]", _as_repeatable(op)) for op in ops]
 
 
-def as_repeatable(ops: Sequence[Op]) -> list[Op]:
-    """Return the same operations for a second try: each run is accepted at most once."""
-    return [EnqueueAgain._make(op) if type(op) is Enqueue else op for op in ops]
+def _as_repeatable(op: AnyOp) -> AnyOp:
+    return EnqueueAgain._make(op) if type(op) is Enqueue else op
 
 
 def retry_after_error(act: Callable[[], T], error: BaseException) -> T:
@@ -108,7 +105,7 @@ def retry_during_outage(act: Callable[[], T]) -> T:
         return retry_after_error(act, error)
 
 
-async def submit_async(store: _SubmittingWriter, ops: Sequence[Op]) -> list[Any]:
+async def submit_async(store: _SubmittingWriter, ops: Sequence[Op[A]]) -> list[A]:
     """Write the ops without blocking the running event loop."""
     wait: OutageWait | None = None
     while True:
@@ -123,11 +120,11 @@ async def submit_async(store: _SubmittingWriter, ops: Sequence[Op]) -> list[Any]
         ops = as_repeatable(ops)
 
 
-def _submit(store: _SubmittingWriter, ops: Sequence[Op]) -> asyncio.Future[list[Any]]:
+def _submit(store: _SubmittingWriter, ops: Sequence[Op[A]]) -> asyncio.Future[list[A]]:
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[list[Any]] = loop.create_future()
+    future: asyncio.Future[list[A]] = loop.create_future()
 
-    def resolve(answers: list[Any] | BaseException) -> None:
+    def resolve(answers: list[A] | BaseException) -> None:
         if future.cancelled():
             return
         if isinstance(answers, BaseException):
@@ -135,7 +132,7 @@ def _submit(store: _SubmittingWriter, ops: Sequence[Op]) -> asyncio.Future[list[
         else:
             future.set_result(answers)
 
-    def done(answers: list[Any] | BaseException) -> None:
+    def done(answers: list[A] | BaseException) -> None:
         loop.call_soon_threadsafe(resolve, answers)
 
     store.submit(ops, done)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from duly.clock import monotonic
 from duly.errors import QueueFull, StoreError
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 from duly.store.protocol import Dialogue, ExternalStatement, Row
 from duly.store.statements import Statements
 

@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule_plans import DueSchedule
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 
 
 class FiringRow(NamedTuple):

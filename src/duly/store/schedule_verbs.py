@@ -23,8 +23,8 @@ from duly.core.schedule import (
 )
 from duly.core.schedule_plans import DueSchedule, PlannedSchedule, plan_schedule
 from duly.errors import BadSchedule
-from duly.store.ops import Enqueue
-from duly.store.schedule_ops import (
+from duly.store.ops.runs import Enqueue
+from duly.store.ops.schedules import (
     BackfillSchedule,
     Fired,
     FireSchedules,

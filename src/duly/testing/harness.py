@@ -14,7 +14,7 @@ from duly.errors import BadOption
 from duly.limits import PAGE
 from duly.run import Run
 from duly.store.due_schedules import fire_due
-from duly.store.ops import Recover
+from duly.store.ops.recovery import Recover
 from duly.task import Call, Task
 from duly.testing.stores import FreshStore
 from duly.worker.inline_worker import InlineWorker
@@ -163,7 +163,7 @@ class Harness:
         over = [dead for dead in self._dead if self.now() - dead.died_at >= lease]
         for dead in over:
             judge = judge_one_slot_run(dead.worker.begun)
-            self.app.store.apply([Recover(dead.worker.worker_id, judge)])
+            self.app.store.do(Recover(dead.worker.worker_id, judge))
             self._dead.remove(dead)
 
 

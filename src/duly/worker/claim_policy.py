@@ -8,7 +8,7 @@ from duly.core.record import Claims
 from duly.core.states import OWN_SLOT_KINDS, SlotKind
 from duly.limits import CLAIM_BATCH
 from duly.registry import Registry
-from duly.store.ops import Want
+from duly.store.ops.runs import Want
 from duly.worker.inflight import LOOP, THREAD, InFlightClaims
 
 SHARING = (SlotKind.THREAD_HOLD, SlotKind.PROCESS_HOLD)

@@ -10,9 +10,10 @@ from duly.core.record import Claim, Claims
 from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_SLOT_KINDS, SlotKind
 from duly.registry import Registry
-from duly.store.carrier_ops import ClaimCarried
 from duly.store.hints import HintPlace
-from duly.store.ops import ClaimRuns, HandBackUnknown, Want
+from duly.store.ops.carriers import ClaimCarried
+from duly.store.ops.recovery import HandBackUnknown
+from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.protocol import Store
 from duly.worker.claim_policy import (
     NO_CLAIM,
@@ -192,7 +193,7 @@ class Claimer:
                 self._reconcile()
             self._in_doubt = True
             claim: Claim | None
-            (claim,) = self._store.apply([ClaimCarried(self._worker_id, run_id, claim_number)])
+            claim = self._store.do(ClaimCarried(self._worker_id, run_id, claim_number))
             self._in_doubt = False
             if claim is None:
                 return None
@@ -279,7 +280,7 @@ class Claimer:
     def _reconcile(self) -> list[str]:
         # No claim is between the store and the hand while this lock is held.
         op = HandBackUnknown(self._worker_id, self._hand.run_ids())
-        (run_ids,) = self._store.apply([op])
+        run_ids = self._store.do(op)
         self._note_claim(under_way=False)
         return list(run_ids)
 
@@ -362,7 +363,7 @@ class Claimer:
     ) -> Claims:
         self._note_claim(under_way=True)
         claims: Claims
-        (claims,) = self._store.apply([self._op(wants, limits, announcement)])
+        claims = self._store.do(self._op(wants, limits, announcement))
         self._take(claims)
         self._note_claim(under_way=False)
         return claims

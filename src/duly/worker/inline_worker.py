@@ -20,8 +20,10 @@ from duly.core.states import OWN_SLOT_KINDS
 from duly.events import EventBus, ResultDropped
 from duly.limits import LEASE_SECONDS, TICK_BATCH
 from duly.registry import Definition, Registry
-from duly.store.carrier_ops import ClaimCarried
-from duly.store.ops import ClaimRuns, Recover, Settled, Tick, Want
+from duly.store.ops.carriers import ClaimCarried
+from duly.store.ops.recovery import Recover
+from duly.store.ops.runs import ClaimRuns, Settled, Want
+from duly.store.ops.upkeep import Tick
 from duly.store.protocol import Store
 from duly.worker.attempt import admission_refusal, await_body, call_body
 from duly.worker.ended_body import EndedBody, classify_cancel
@@ -80,7 +82,7 @@ class InlineWorker:
         """Run what another engine's worker was brought; return whether it could be claimed."""
         with self._registered():
             claim: Claim | None
-            (claim,) = self._store.apply([ClaimCarried(self.worker_id, run_id, claim_number)])
+            claim = self._store.do(ClaimCarried(self.worker_id, run_id, claim_number))
             if claim is not None:
                 self._run(claim)
         return claim is not None
@@ -89,8 +91,8 @@ class InlineWorker:
     def _registered(self) -> Iterator[None]:
         lanes = self._registry.lanes_by_task(only_carried=False)
         retentions = self._registry.retentions()
-        self._store.apply(
-            [registration(self.worker_id, LEASE_SECONDS, ServedQueues(), lanes, retentions)]
+        self._store.do(
+            registration(self.worker_id, LEASE_SECONDS, ServedQueues(), lanes, retentions)
         )
         try:
             yield
@@ -107,10 +109,10 @@ class InlineWorker:
         return frozenset(self._held)
 
     def _unregister(self) -> None:
-        self._store.apply([Recover(self.worker_id, judge_unknown, stopped=True)])
+        self._store.do(Recover(self.worker_id, judge_unknown, stopped=True))
 
     def _claim(self, names: tuple[str, ...]) -> Claims:
-        self._store.apply([Tick(TICK_BATCH)])
+        self._store.do(Tick(TICK_BATCH))
         left: LimitScan | None = LimitScan(self._after)
         while left is not None:
             claims = self._claim_after_limit(self._after, names)
@@ -126,7 +128,7 @@ class InlineWorker:
         for lane in sorted(OWN_SLOT_KINDS):
             limits = ClaimLimits(self._registry.capacities, after, names=self._registry.names_of)
             ask = ClaimRuns(self.worker_id, (Want(None, lane, 1),), names, limits=limits)
-            (claims,) = self._store.apply([ask])
+            claims = self._store.do(ask)
             if claims:
                 break
         return claims
@@ -154,7 +156,7 @@ class InlineWorker:
         """Let those go on that waited for runs that have ended, whose tags these are."""
         waking = wake_parents_op(tags)
         if waking is not None:
-            self._store.apply([waking])
+            self._store.do(waking)
 
     def _outcome(self, definition: Definition, claim: Claim) -> Outcome:
         context = RunContext(claim, self._journal, None)
@@ -172,7 +174,7 @@ class InlineWorker:
         self._journal.confirm_written(words)
         if answer is Settled.CANCEL_REQUESTED:
             op = settle_op(item, cancelled=True)
-            (answer,) = self._store.apply([op])
+            answer = self._store.do(op)
         if answer is Settled.CLAIM_LOST:
             self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 from duly.clock import MICROSECONDS, SystemClock, monotonic
 from duly.core.record import WorkerRecord
 from duly.limits import LEFT_FILES_SECONDS
-from duly.store.ops import RestoreLogs
+from duly.store.ops.updates import RestoreLogs
 from duly.worker.start_marks import StartMarks
 
 Line = tuple[int, str, str]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from duly.core.amounts import kept_microseconds
 from duly.core.served_queues import ServedQueues
-from duly.store.ops import RegisterWorker
+from duly.store.ops.upkeep import RegisterWorker
 from duly.version import VERSION
 
 

@@ -15,9 +15,9 @@ from duly.core.states import HOLD_SLOT_KINDS, PARENT_TAG, State
 from duly.core.verdict import AttemptState, Finish, decide, describe
 from duly.events import AttemptEnded, LoggedAttempt
 from duly.limits import FREE_OUTAGES, TRANSACTION_BYTES
-from duly.store.ops import Settle
+from duly.store.ops.runs import Settle
+from duly.store.ops.steps import WakeRuns
 from duly.store.protocol import Store
-from duly.store.step_ops import WakeRuns
 from duly.worker.ended_body import EndedBody
 from duly.worker.inflight import InFlightClaim
 

@@ -15,7 +15,8 @@ from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.errors import OUTAGES
 from duly.events import EngineFailed, EventBus, EventLog, ResultDropped, StoreFailed
-from duly.store.ops import AddLogs, ClaimRuns, RestoreLogs, Settle, Settled
+from duly.store.ops.runs import ClaimRuns, Settle, Settled
+from duly.store.ops.updates import AddLogs, RestoreLogs
 from duly.store.protocol import Store
 from duly.store.refusal import REFUSALS
 from duly.worker.attempt import error_text
@@ -289,9 +290,7 @@ class Settler:
 
     def _apply_one(self, op: Settle) -> Settled:
         self._turned_at = monotonic()
-        (answer,) = self._store.apply([op])
-        settled: Settled = answer
-        return settled
+        return self._store.do(op)
 
     def _conclude(
         self, batch: list[EndedBody], ops: list[Settle], answers: list[Any]

@@ -9,9 +9,9 @@ from duly.core.outcome import Outage, Outcome, Raised, Returned, Stopped
 from duly.core.record import Claim
 from duly.errors import OUTAGES, BadOption, StoreUnavailable, WouldBlockItself
 from duly.events import EventBus, ResultDropped
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
+from duly.store.ops.steps import EndStep
 from duly.store.protocol import Store, TaskTransaction
-from duly.store.step_ops import EndStep
 from duly.store.task_connection import BODY, OWN_TRANSACTION
 from duly.worker.attempt import error_text, outcome_of
 from duly.worker.ended_body import EndedBody

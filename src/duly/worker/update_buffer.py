@@ -18,8 +18,8 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.registry import Registry
-from duly.store.op_sizes import size_of
-from duly.store.ops import AddLogs, SetProgress
+from duly.store.ops.op import size_of
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.protocol import Store
 from duly.worker.attempt import storable_text
 from duly.worker.log_spool import Line, LogSpool, log_spool_path

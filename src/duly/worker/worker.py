@@ -18,9 +18,10 @@ from duly.events import ClaimsHandedBack, EventBus, WorkerStarted
 from duly.limits import CLAIM_BATCH, TICK_BATCH
 from duly.registry import Registry
 from duly.settings import WorkerSettings
-from duly.store.carrier_ops import RerouteRuns
-from duly.store.ops import Tick
-from duly.store.protocol import Peek, Store
+from duly.store.ops.carriers import RerouteRuns
+from duly.store.ops.upkeep import Tick
+from duly.store.protocol import Store
+from duly.store.reads import Peek
 from duly.worker.claim_policy import QueueLimit
 from duly.worker.claimer import Claimer
 from duly.worker.dispatcher import Dispatcher
@@ -217,11 +218,11 @@ class Worker:
             return False
         looked_at, claims_made = monotonic(), self.claims_made
         try:
-            ticked, moved = self._store.apply([Tick(1), RerouteRuns(TICK_BATCH)])
+            ticked, moved = self._store.do(Tick(1)), self._store.do(RerouteRuns(TICK_BATCH))
             peek = self._store.peek()
             if any(at is not None and at <= soon for at in (peek.next_due_in, peek.next_fire_in)):
                 return False
-            has_work = bool(ticked.promoted or moved) or self._has_work(peek)
+            has_work = bool((ticked and ticked.promoted) or moved) or self._has_work(peek)
             # Whether a limit lets one of them run, only a claim can tell.
             if peek.limited and not self._claimer.has_none_of_limits():
                 return False
@@ -330,9 +331,8 @@ class Worker:
         # Runs of other tasks are parked if only workers that carry are left.
         lanes = self._registry.lanes_by_task(only_carried=self._settings.carries)
         settings, kept = self._settings, self._registry.retentions()
-        served, version = settings.served_queues, settings.version
-        op = registration(self.worker_id, settings.lease, served, lanes, kept, version=version)
-        self._store.apply([op])
+        given = self.worker_id, settings.lease, settings.served_queues, lanes, kept
+        self._store.do(registration(*given, version=settings.version))
 
     def _register_new_tasks(self) -> None:
         """Register again: there are tasks that were defined since."""

@@ -10,7 +10,7 @@ from duly import BadOption
 from duly.compat.fastapi_taskflow import TaskManager
 from duly.errors import StoreUnavailable
 from duly.store.due_schedules import fire_due
-from duly.store.schedule_ops import FireSchedules
+from duly.store.ops.schedules import FireSchedules
 from tests.compat.fastapi_taskflow.conftest import adding, serving
 from tests.servers.processes import wait_until
 

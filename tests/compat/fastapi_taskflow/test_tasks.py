@@ -26,7 +26,7 @@ from duly.compat.fastapi_taskflow import (
 )
 from duly.errors import DuplicateTask, LifespanNotStarted, PayloadError
 from duly.observe.logs import log_notice
-from duly.store.ops import Prune
+from duly.store.ops.upkeep import Prune
 from tests.compat.fastapi_taskflow.conftest import adding, serving
 
 SOON = 20.0
@@ -358,7 +358,7 @@ def test_a_task_is_not_forgotten_before_its_key(manager):
     with serving(manager):
         task_id = adding(manager).add_task(charge, idempotency_key="k")
         manager.duly.runs.get(task_id).result(timeout=SOON)
-        assert manager.duly.store.apply([Prune(0, 10)])[0].runs == 0
+        assert manager.duly.store.do(Prune(0, 10)).runs == 0
         assert adding(manager).add_task(charge, idempotency_key="k") == task_id
     assert [run.id for run in manager.duly.runs.list()] == [task_id]
 

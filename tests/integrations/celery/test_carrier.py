@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from duly import RunFailed
-from duly.store.carrier_ops import PostponeHandOver
+from duly.store.ops.carriers import PostponeHandOver
 from tests.servers.processes import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -114,7 +114,7 @@ def test_a_lost_message_is_sent_again_and_a_doubled_message_claims_nothing(
             # The message is stale at once, and is sent again before a worker has fetched it: it is
             # doubled.
             for count in (1, 2):
-                tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
+                tasks.app.store.do(PostponeHandOver((run.id,), 0))
                 tasks.app.store.wake()
                 wait_until(
                     lambda count=count: client.llen("fleet") == count,

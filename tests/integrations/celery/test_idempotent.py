@@ -14,7 +14,7 @@ from duly.guard import Guard
 from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
 from duly.integrations.celery import AlreadyQueued, Celery, dead_letters
 from duly.integrations.celery.dead_letters import write_dead_letter, write_timeout_dead_letter
-from duly.store.protocol import DeadLetterFilter
+from duly.store.reads import DeadLetterFilter
 from tests.servers.freeze import freeze, thaw
 from tests.servers.processes import wait_until
 

@@ -9,7 +9,7 @@ from django.db import connection
 
 from duly.integrations.django import periodic, scheduled_task
 from duly.integrations.django.executions import EXECUTION
-from duly.store.ops import Recover
+from duly.store.ops.recovery import Recover
 from duly.worker.services.recovery import judge_unknown
 from tests.integrations.django import other, tasks
 from tests.integrations.django.imports import IMPORTS
@@ -44,7 +44,7 @@ def call_dead(app) -> None:
     """Declare the worker dead, as after a whole lease without a heartbeat."""
     for worker in app.workers.list():
         if worker.state == "live":
-            app.store.apply([Recover(worker.id, judge_unknown)])
+            app.store.do(Recover(worker.id, judge_unknown))
 
 
 @pytest.mark.timeout(600)

@@ -15,7 +15,7 @@ from duly import BadOption
 from duly.integrations.django import scheduled_task
 from duly.integrations.django.checks import check_workers
 from duly.integrations.django.executions import EXECUTION
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 from tests.integrations.django import left_behind, other, tasks
 from tests.integrations.django.test_exactly_once import bill, calls
 

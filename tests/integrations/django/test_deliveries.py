@@ -16,7 +16,7 @@ from duly.errors import ScheduleExists
 from duly.events import ResultDropped
 from duly.integrations.django import exactly_once, periodic, scheduled_task
 from duly.store.due_schedules import fire_due
-from duly.store.ops import Recover
+from duly.store.ops.recovery import Recover
 from duly.worker.services.recovery import judge_unknown
 from tests.integrations.django import other, tasks
 from tests.integrations.django.api import task
@@ -165,7 +165,7 @@ def test_a_worker_that_was_declared_dead_cannot_complete_its_run(scheduler):
     scheduler.bus.subscribe(lost.append)
     with under_way(delivery) as first:
         (run,) = scheduler.runs.list()
-        scheduler.store.apply([Recover(run.record.worker_id, judge_unknown)])
+        scheduler.store.do(Recover(run.record.worker_id, judge_unknown))
         assert run.refresh().state == "interrupted"
         assert other.deliver(delivery) is None
 

@@ -21,8 +21,8 @@ from duly.integrations.django import (
     scheduled_task,
 )
 from duly.integrations.django.executions import CARRIER, retention
-from duly.store.ops import Prune
-from duly.store.schedule_ops import Fired
+from duly.store.ops.schedules import Fired
+from duly.store.ops.upkeep import Prune
 from duly.worker.services.relay import Relay
 from tests.integrations.django import other, tasks
 from tests.servers.processes import wait_until
@@ -260,7 +260,7 @@ def test_an_execution_that_succeeded_is_pruned_after_a_day_and_a_dead_letter_is_
             ended = "UPDATE duly_history SET kept_until = NULL, finished_at = finished_at - "
             cursor.execute(f"{ended}{day}")
         for _ in range(3):
-            scheduler.store.apply([Prune(7 * 24 * 3600 * 1_000_000, 100)])
+            scheduler.store.do(Prune(7 * 24 * 3600 * 1_000_000, 100))
 
     left = {run.record.task.rpartition(".")[2]: run.state for run in scheduler.runs.list()}
     assert left == {"remind_plainly@other": "succeeded", "count@other": "failed"}

@@ -10,7 +10,7 @@ from duly import RunFailed
 from duly.carrier import CarrierMessage
 from duly.errors import AppNotFound, TaskNotRegistered
 from duly.integrations.rq import RQCarrier, carry
-from duly.store.carrier_ops import PostponeHandOver
+from duly.store.ops.carriers import PostponeHandOver
 from tests.integrations.rq.workers import APP
 from tests.servers.processes import wait_until
 
@@ -93,7 +93,7 @@ def test_a_lost_message_is_sent_again_and_a_doubled_message_claims_nothing(
     assert queue.count == 0, "the message is lost"
     # The message is stale at once, and is sent again before a worker has fetched it: it is doubled.
     for count in (1, 2):
-        tasks.app.store.apply([PostponeHandOver((run.id,), 0)])
+        tasks.app.store.do(PostponeHandOver((run.id,), 0))
         tasks.app.store.wake()
         wait_until(lambda count=count: queue.count == count, seconds=WAIT, what="it is sent again")
     start_worker()

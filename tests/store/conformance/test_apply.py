@@ -5,19 +5,10 @@ import pytest
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import StoreError, StoreUnavailable
-from duly.store.ops import (
-    Accepted,
-    Cancel,
-    ClaimRuns,
-    PauseQueue,
-    RetriedRun,
-    RetryRun,
-    SetProgress,
-    Settled,
-    Tick,
-    Ticked,
-    Want,
-)
+from duly.store.ops.operators import Cancel, PauseQueue, RetriedRun, RetryRun
+from duly.store.ops.runs import Accepted, ClaimRuns, Settled, Want
+from duly.store.ops.updates import SetProgress
+from duly.store.ops.upkeep import Tick, Ticked
 from tests.store.conformance.verbs import (
     ACTOR,
     LANE,
@@ -90,7 +81,7 @@ def test_an_op_that_the_tables_refuse_is_an_error_that_trying_again_will_not_men
     found = enqueue_and_claim(store)
 
     with pytest.raises(StoreError) as caught:
-        store.apply([impossible(found)])
+        store.do(impossible(found))
 
     assert not isinstance(caught.value, StoreUnavailable)
     assert state_of(store, found.run_id) == "running"
@@ -118,7 +109,7 @@ def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
     before = tables.everything()
 
     with pytest.raises(StoreError):
-        store.apply([order(key=key(text))])
+        store.do(order(key=key(text)))
 
     assert tables.everything() == before
 
@@ -126,7 +117,7 @@ def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
 def test_a_store_works_on_after_it_refused_something(store, worker):
     found = enqueue_and_claim(store)
     with pytest.raises(StoreError):
-        store.apply([impossible(found)])
+        store.do(impossible(found))
 
     assert store.apply([success(found)]) == [Settled.DONE]
 
@@ -176,7 +167,7 @@ def test_many_callers_at_once_all_get_their_own_answers(store):
 def test_a_tick_sees_the_ops_before_it_in_the_same_call(store, worker):
     pause(store)
     run_id = enqueue_one(store)
-    store.apply([Tick(10)])
+    store.do(Tick(10))
     assert claim(store, 1) == []
 
     store.apply([PauseQueue("default", paused=False, actor=ACTOR), Tick(10)])

@@ -3,9 +3,9 @@
 import pytest
 
 from duly.core.audit import AUDIT_CHECKS
-from duly.store.guard_ops import AcquireKey
-from duly.store.ops import AddLogs
-from duly.store.step_ops import BeginStep
+from duly.store.ops.guard import AcquireKey
+from duly.store.ops.steps import BeginStep
+from duly.store.ops.updates import AddLogs
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     SECOND,
@@ -106,8 +106,8 @@ def live_a_full_life(store, clock):
     held = enqueue_and_claim(store, tags={"order": "2", "of": "ada"})
     retry_now(store, held)
     held = claim_one(store)
-    store.apply([AddLogs(held.run_id, held.claim_number, ((0, "INFO", "hello"),))])
-    store.apply([BeginStep(held.run_id, held.claim_number, "rest", "step", None, None)])
+    store.do(AddLogs(held.run_id, held.claim_number, ((0, "INFO", "hello"),)))
+    store.do(BeginStep(held.run_id, held.claim_number, "rest", "step", None, None))
     retry_later(store, held, 60)
     register(store, OTHER_WORKER)
     lost = enqueue_and_claim(store, worker=OTHER_WORKER)
@@ -143,12 +143,12 @@ def test_a_worker_that_died_just_now_is_no_flaw_and_one_of_long_ago_is(
 def test_every_planted_corruption_is_named(store, worker, clock, tables, check):
     ended = enqueue_and_succeed(store, key="done")
     waiting = enqueue_and_claim(store, tags={"order": "2"})
-    store.apply([AddLogs(waiting.run_id, waiting.claim_number, ((0, "INFO", "hello"),))])
-    store.apply([BeginStep(waiting.run_id, waiting.claim_number, "rest", "step", None, None)])
+    store.do(AddLogs(waiting.run_id, waiting.claim_number, ((0, "INFO", "hello"),)))
+    store.do(BeginStep(waiting.run_id, waiting.claim_number, "rest", "step", None, None))
     retry_later(store, waiting, 60)
     enqueue_one(store, key="held")
     held = claim_one(store)
-    store.apply([AcquireKey("k", "owner", "holder", None, 60 * SECOND, None)])
+    store.do(AcquireKey("k", "owner", "holder", None, 60 * SECOND, None))
     assert flaws(store) == []
 
     who, sql = PLANTS[check]

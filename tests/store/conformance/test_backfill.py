@@ -1,7 +1,7 @@
 """Backfilling where the trigger has changed meanwhile, or the schedule has ended."""
 
 from duly.core.cron import Cron
-from duly.store.schedule_ops import BackfillSchedule
+from duly.store.ops.schedules import BackfillSchedule
 from tests.store.conformance.test_schedules import MINUTE, fire, firings, put, schedule
 
 DAY_SECONDS = 86_400
@@ -16,10 +16,10 @@ def test_an_instant_that_has_a_row_of_its_own_is_left_out_of_the_long_ones(store
     inside = range(long.instant + 20 * MINUTE, long.last_instant, 10 * MINUTE)
     half = next(instant for instant in inside if instant % (30 * MINUTE) == 0)
     put(store, trigger=seldom, misfire="skip")
-    (first,) = store.apply([BackfillSchedule("tidy", (half,), "ada")])
+    first = store.do(BackfillSchedule("tidy", (half,), "ada"))
 
     put(store, trigger=often, misfire="skip")
-    (second,) = store.apply([BackfillSchedule("tidy", (half - 10 * MINUTE,), "ada")])
+    second = store.do(BackfillSchedule("tidy", (half - 10 * MINUTE,), "ada"))
 
     assert len(first) == len(second) == 1
 
@@ -31,6 +31,6 @@ def test_an_ended_schedule_does_not_run_what_would_be_to_come(store, worker, clo
     fire(store)
     assert schedule(store).state == "ended"
 
-    (runs,) = store.apply([BackfillSchedule("tidy", (begin + 1000 * MINUTE,), "ada")])
+    runs = store.do(BackfillSchedule("tidy", (begin + 1000 * MINUTE,), "ada"))
 
     assert runs == []

@@ -6,7 +6,8 @@ from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.limits import CLAIM_BATCH, PAYLOAD_BYTES, RESULT_BYTES, TRANSACTION_BYTES
-from duly.store.ops import ClaimRuns, Prune, Want
+from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.upkeep import Prune
 from tests.store.conformance.verbs import (
     HOUR_SECONDS,
     LANE,
@@ -71,7 +72,7 @@ def test_a_lane_of_large_arguments_does_not_starve_the_others(store, worker):
     other = enqueue_one(store, lane=LANE)
     wants = (Want(None, "loop", CLAIM_BATCH), Want(None, LANE, CLAIM_BATCH))
 
-    (claims,) = store.apply([ClaimRuns(WORKER, wants, TASKS)])
+    claims = store.do(ClaimRuns(WORKER, wants, TASKS))
 
     assert other in [found.run_id for found in claims]
     assert bytes_of(claims) <= TRANSACTION_BYTES + 2 * PAYLOAD_BYTES
@@ -98,7 +99,7 @@ def test_runs_under_a_limit_are_claimed_up_to_a_number_of_bytes(store, worker, f
 
     answers = []
     while True:
-        (claims,) = store.apply([ClaimRuns(WORKER, wants, TASKS, limits=limits)])
+        claims = store.do(ClaimRuns(WORKER, wants, TASKS, limits=limits))
         if not claims:
             break
         answers.append(claims)
@@ -115,8 +116,8 @@ def test_a_prune_ends_at_a_number_of_bytes_and_says_that_there_is_more(store, wo
     clock.advance(2 * HOUR_SECONDS)
     prune = Prune(round(HOUR_SECONDS * SECOND), limit=1000)
 
-    (first,) = store.apply([prune])
-    rest = [store.apply([prune])[0] for _ in range(2)]
+    first = store.do(prune)
+    rest = [store.do(prune) for _ in range(2)]
 
     assert first.runs == TRANSACTION_BYTES // RESULT_BYTES
     assert first.most == prune.limit

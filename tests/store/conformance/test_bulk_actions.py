@@ -6,9 +6,8 @@ import pytest
 
 from duly.clock import new_id
 from duly.limits import BULK_RETENTION_SECONDS
-from duly.store.admin_ops import InterruptRestored
-from duly.store.bulk_ops import AdvanceBulk, StartBulk, TakeBulk
-from duly.store.ops import Cancel, RetryRun
+from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
+from duly.store.ops.operators import Cancel, InterruptRestored, RetryRun
 from tests.store.conformance.verbs import (
     ACTOR,
     SECOND,
@@ -25,13 +24,13 @@ def start(store, act_id=None, *, digest="d", owner="one", total=2):
     op = StartBulk(
         act_id or new_id(), "retry", "{}", digest, total, owner, "retry 2 runs", ACTOR, "again"
     )
-    return store.apply([op])[0]
+    return store.do(op)
 
 
 def retry_page(store, act_id, run_ids, *, owner="one", after=None, is_over=False):
     acts = tuple(RetryRun(run_id, ACTOR, states=("failed",), generation=1) for run_id in run_ids)
     op = AdvanceBulk(act_id, owner, after, min(run_ids, default=after), acts, is_over=is_over)
-    return store.apply([op])[0]
+    return store.do(op)
 
 
 def test_one_form_is_one_act_with_one_line_in_the_audit(store):
@@ -105,7 +104,7 @@ def test_cancels_and_runs_that_cannot_be_acted_on_are_counted(store):
     ended, live = enqueue_and_succeed(store), enqueue_one(store)
     acts = (Cancel(live, ACTOR), Cancel(ended, ACTOR))
 
-    store.apply([AdvanceBulk(act_id, "one", None, live, acts, skipped=2)])
+    store.do(AdvanceBulk(act_id, "one", None, live, acts, skipped=2))
 
     act = store.get_bulk(act_id)
     assert (act.done, act.skipped, json.loads(act.refused)) == (1, 3, [])
@@ -130,7 +129,7 @@ def test_an_unknown_act_is_none(store, act_id):
 def test_an_act_of_a_restored_backup_ends(store):
     act_id = start(store)
 
-    store.apply([InterruptRestored(store.now(), ACTOR, "restored", 10)])
+    store.do(InterruptRestored(store.now(), ACTOR, "restored", 10))
 
     act = store.get_bulk(act_id)
     assert act.ended_at is not None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.store.conformance.verbs import (
     ACTOR,
     OTHER_WORKER,

@@ -5,9 +5,10 @@ import pytest
 from duly.carrier import CarrierMessage
 from duly.core.states import SlotKind
 from duly.core.verdict import Requeue
-from duly.store.admin_ops import LimitQueue
-from duly.store.carrier_ops import PostponeHandOver
-from duly.store.ops import Cancel, ClaimRuns, Prune, Settle, Tick, Want
+from duly.store.ops.carriers import PostponeHandOver
+from duly.store.ops.operators import Cancel, LimitQueue
+from duly.store.ops.runs import ClaimRuns, Settle, Want
+from duly.store.ops.upkeep import Prune, Tick
 from tests.store.conformance.verbs import (
     ACTOR,
     MINUTE,
@@ -54,7 +55,7 @@ def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
     runs = [run_id, *(enqueue_one(store, lane=SlotKind.CARRIED) for _ in range(4))]
     messages = hand_over(store)
     assert {message.run_id for message in messages} == set(runs)
-    store.apply([LimitQueue("default", 2, ACTOR)])
+    store.do(LimitQueue("default", 2, ACTOR))
 
     taken = [take(store, message) for message in messages]
 
@@ -69,7 +70,7 @@ def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
 def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
     for _ in range(4):
         enqueue_one(store, lane=SlotKind.CARRIED)
-    store.apply([LimitQueue("default", 2, ACTOR)])
+    store.do(LimitQueue("default", 2, ACTOR))
 
     first, *_ = hand_over(store)
 
@@ -114,7 +115,7 @@ def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
     assert take(store, message) is None
     assert tables.rows("SELECT run_id FROM duly_handed") == []
     assert redrive(store, run_id).done
-    store.apply([Tick(10)])
+    store.do(Tick(10))
     assert [message.run_id for message in hand_over(store, most=2)] == [run_id]
 
 
@@ -144,7 +145,7 @@ def test_messages_that_came_while_the_queue_was_paused_do_not_count(store, run_i
 def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id, clock):
     for _ in range(5):
         assert len(hand_over(store, most=2)) == 1
-        store.apply([PostponeHandOver((run_id,), 5 * SECOND)])
+        store.do(PostponeHandOver((run_id,), 5 * SECOND))
         clock.advance(5)
     assert len(hand_over(store, most=2)) == 1
 
@@ -186,13 +187,13 @@ def test_one_who_does_not_know_a_task_neither_sends_it_nor_puts_it_off_for_other
 def test_a_mark_that_nobody_asks_for_is_pruned_when_its_run_is_gone(store, run_id, clock, tables):
     kept = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store)
-    store.apply([Cancel(run_id, "ann")])
+    store.do(Cancel(run_id, "ann"))
     clock.advance(60 + 1)
-    store.apply([Prune(2 * SECOND, 10)])
+    store.do(Prune(2 * SECOND, 10))
     assert len(tables.rows("SELECT run_id FROM duly_handed")) == 2, "not so soon"
     clock.advance(2)
 
-    store.apply([Prune(2 * SECOND, 10)])
+    store.do(Prune(2 * SECOND, 10))
 
     assert [str(row[0]) for row in tables.rows("SELECT run_id FROM duly_handed")] == [kept]
 
@@ -201,8 +202,8 @@ def test_a_run_that_is_queued_again_is_handed_over_for_its_next_claim(store, run
     (first,) = hand_over(store)
     claim = take(store, first)
     verdict = Requeue(0.0, 2, 1, 0, SlotKind.CARRIED)
-    store.apply([Settle(run_id, claim.claim_number, "raised", verdict, 0)])
-    store.apply([Tick(10)])
+    store.do(Settle(run_id, claim.claim_number, "raised", verdict, 0))
+    store.do(Tick(10))
 
     (second,) = hand_over(store)
 
@@ -220,7 +221,7 @@ def test_a_worker_that_is_not_live_claims_nothing(store, run_id):
 
 def test_a_cancelled_run_is_not_claimed_and_its_mark_goes(store, run_id, clock):
     (message,) = hand_over(store)
-    store.apply([Cancel(run_id, "ann")])
+    store.do(Cancel(run_id, "ann"))
 
     assert take(store, message) is None
     clock.advance(60)
@@ -232,13 +233,13 @@ def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_
     (message,) = hand_over(store)
     pause(store)
     assert take(store, message) is None
-    store.apply([Tick(10)])
+    store.do(Tick(10))
     assert store.get_run(run_id).parked == "paused"
     assert hand_over(store) == []
 
     resume(store)
-    store.apply([Tick(10)])
-    store.apply([Tick(10)])
+    store.do(Tick(10))
+    store.do(Tick(10))
 
     assert hand_over(store) == [message]
     assert take(store, message) is not None

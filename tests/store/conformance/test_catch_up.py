@@ -10,7 +10,7 @@ from duly.core.schedule import ON_TIME
 from duly.core.schedule_plans import DueSchedule, plan_due
 from duly.limits import LATE_BATCH, LOOK_BYTES, LOOK_ROWS, SINGLE_FIRINGS
 from duly.store.due_schedules import fire_due
-from duly.store.schedule_ops import Fired, FireSchedules, SetScheduleState
+from duly.store.ops.schedules import Fired, FireSchedules, SetScheduleState
 from tests.store.conformance.test_schedules import MINUTE, firings, put, schedule
 
 pytestmark = pytest.mark.pgbouncer
@@ -70,10 +70,10 @@ def test_a_plan_is_dropped_if_its_schedule_has_changed_since(store, clock):
     put(store, "late", MINUTELY_CRON)
     clock.advance(600)
     planned = plan_due(read_late(store))
-    store.apply([SetScheduleState("late", "paused", "ada", "why")])
+    store.do(SetScheduleState("late", "paused", "ada", "why"))
     before = firings(store, "late")
 
-    (fired,) = store.apply([FireSchedules(tuple(planned))])
+    fired = store.do(FireSchedules(tuple(planned)))
 
     assert (len(planned), fired) == (1, Fired(0, 0))
     assert firings(store, "late") == before
@@ -84,7 +84,7 @@ def test_a_plan_that_is_written_twice_fires_once(store, clock):
     clock.advance(600)
     planned = plan_due(read_late(store))
 
-    answers = [store.apply([FireSchedules(tuple(planned))])[0] for _ in range(2)]
+    answers = [store.do(FireSchedules(tuple(planned))) for _ in range(2)]
 
     assert answers == [Fired(1, 1), Fired(0, 0)]
 

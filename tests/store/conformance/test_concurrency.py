@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 
 from duly.clock import new_id
-from duly.store.ops import AddLogs, Cancel, RestoreLogs, Settled
-from duly.store.protocol import RunFilter
+from duly.store.ops.operators import Cancel
+from duly.store.ops.runs import Settled
+from duly.store.ops.updates import AddLogs, RestoreLogs
+from duly.store.reads import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
     OTHER_WORKER,
@@ -125,7 +127,7 @@ def test_lines_that_many_restore_at_once_are_written_once(store, open_another, h
     enqueue_many(store, 1)
     (found,) = claim(store)
     lines = tuple((number, "info", f"line {number}") for number in range(50))
-    store.apply([AddLogs(found.run_id, found.claim_number, lines[:10])])
+    store.do(AddLogs(found.run_id, found.claim_number, lines[:10]))
     op = RestoreLogs(found.run_id, found.claim_number, lines)
     stores = handles_for(8, store, open_another, handles)
 
@@ -269,7 +271,7 @@ def test_what_a_caller_has_done_it_can_see(store, open_another):
         for _ in range(15):
             run_id = enqueue_one(mine, delay_seconds=60)
             assert run_of(mine, run_id).state == "queued"
-            mine.apply([Cancel(run_id, ACTOR)])
+            mine.do(Cancel(run_id, ACTOR))
             assert run_of(mine, run_id).state == "cancelled"
 
     at_once(*(lambda mine=mine: write_and_look(mine) for mine in stores))

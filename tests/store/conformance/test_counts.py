@@ -7,8 +7,9 @@ import pytest
 from duly.core.outcome import ErrorText
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import DiscardDead, RetryRun, RollUpCounts
-from duly.store.protocol import RunFilter
+from duly.store.ops.operators import DiscardDead, RetryRun
+from duly.store.ops.upkeep import RollUpCounts
+from duly.store.reads import RunFilter
 from tests.store.conformance.verbs import (
     ACTOR,
     OTHER_TASK,
@@ -80,7 +81,7 @@ def test_folding_changes_no_sum(store, worker, clock):
 
     for days in (0, 1, 30):
         clock.advance(seconds=days * 86_400 + 1)
-        store.apply([RollUpCounts(100)])
+        store.do(RollUpCounts(100))
         assert counted(store) == before
 
     assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
@@ -92,10 +93,10 @@ def test_what_is_added_up_takes_one_row_of_each_kind_however_often(store, worker
             enqueue_and_succeed(store)
             clock.advance(seconds=1)
             # PostgreSQL adds up what was accepted, too, with the sum of before.
-            assert store.apply([RollUpCounts(100)])[0] in {1, 2}
+            assert store.do(RollUpCounts(100)) in {1, 2}
         clock.advance(seconds=30 * 86_400)
 
-    first, second = (store.apply([RollUpCounts(100)])[0] for _ in range(2))
+    first, second = (store.do(RollUpCounts(100)) for _ in range(2))
 
     assert first <= 2, "one of each hour in which runs ended"
     assert second == 0
@@ -107,7 +108,7 @@ def test_there_is_more_to_add_up_when_as_many_were_as_may_be(store, worker, cloc
         enqueue_and_succeed(store)
     clock.advance(seconds=1)
 
-    first, second, third = (store.apply([RollUpCounts(2)])[0] for _ in range(3))
+    first, second, third = (store.do(RollUpCounts(2)) for _ in range(3))
 
     assert (first, third) == (2, 0)
     assert second in {1, 2}  # As above.
@@ -119,7 +120,7 @@ def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
     clock.advance(seconds=120)
     enqueue_and_succeed(store)
 
-    store.apply([RollUpCounts(100)])
+    store.do(RollUpCounts(100))
 
     minutes = store.count_ends(0, MINUTE)
     assert [row.runs for row in minutes] == [1, 1]
@@ -131,7 +132,7 @@ def test_how_long_runs_waited_and_took_is_known_within_bounds(store, worker, clo
     clock.advance(seconds=3)
     held = claim_one(store)
 
-    store.apply([success(held)._replace(elapsed=20_000)])
+    store.do(success(held)._replace(elapsed=20_000))
 
     (ends,) = store.count_ends_of_tasks(0)
     assert (ends.took, ends.elapsed) == (25, 20_000)
@@ -221,7 +222,7 @@ def test_acts_are_listed_page_by_page(store):
 def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
     run = enqueue_and_fail(store)
 
-    store.apply([RetryRun(run, ACTOR, from_step="second")])
+    store.do(RetryRun(run, ACTOR, from_step="second"))
 
     assert store.list_audit_entries(run, 1)[0].act == "redrive from step second"
 
@@ -238,7 +239,7 @@ def test_an_attempt_that_is_followed_by_another_is_counted_as_a_retry(store, wor
     assert {(row.task, row.state) for row in store.count_retries_of_tasks(0)} == {(TASK, "retried")}
     assert sum(row.runs for row in store.count_retries(0, MINUTE)) == 2
     clock.advance(seconds=61)
-    store.apply([RollUpCounts(100)])
+    store.do(RollUpCounts(100))
     assert sum(row.runs for row in store.count_retries_of_tasks(0)) == 2
 
 
@@ -265,7 +266,7 @@ def test_a_run_lasts_from_its_first_start_to_its_end(store, worker, clock):
     assert ends.elapsed == 1 * SECOND
     assert 12 * SECOND <= ends.lasted < 13 * SECOND
     assert ends.took == 30_000
-    store.apply([RetryRun(held.run_id, ACTOR)])
+    store.do(RetryRun(held.run_id, ACTOR))
     tick(store)
     again = claim_one(store)
     settle(store, success(again)._replace(elapsed=1 * SECOND))
@@ -294,7 +295,7 @@ def test_a_run_that_an_operator_retried_counts_in_its_present_state(store, worke
     assert {row.state: row.runs for row in store.count_ends(0, 86_400 * SECOND)} == {"succeeded": 2}
     for days in (0, 1, 30):
         clock.advance(seconds=days * 86_400 + 1)
-        store.apply([RollUpCounts(100)])
+        store.do(RollUpCounts(100))
         assert counted(store) == {(TASK, "succeeded"): 2}
     assert counted_at_every_end(store) == {"failed": 1, "succeeded": 2}, "monitors see every end"
 
@@ -312,7 +313,7 @@ def test_a_run_that_failed_again_after_a_retry_counts_as_one_failure(store, work
 def test_a_discarded_dead_letter_counts_as_cancelled(store, worker):
     run = enqueue_and_fail(store)
 
-    store.apply([DiscardDead(run, ACTOR, "known")])
+    store.do(DiscardDead(run, ACTOR, "known"))
 
     assert counted(store) == {(TASK, "cancelled"): 1}
     assert counted_at_every_end(store) == {"failed": 1}
@@ -325,7 +326,7 @@ def test_a_refused_retry_or_discard_changes_no_count(store, worker):
     before = counted(store)
 
     assert not redrive(store, failed, generation=7).done
-    (discarded,) = store.apply([DiscardDead(succeeded, ACTOR, "known")])
+    discarded = store.do(DiscardDead(succeeded, ACTOR, "known"))
 
     assert not discarded.done
     assert counted(store) == before

@@ -10,8 +10,8 @@ from duly.core.record import DeadLetterGroup
 from duly.errors import BadOption, LetterNotFound, PayloadError
 from duly.guard.dead_letters import DeadLetterDraft, GuardDeadLetters, LetterNotSent
 from duly.limits import DEAD_LETTER_LEASE_SECONDS, DEAD_LETTER_RETRY_FAILURES
-from duly.store.guard_ops import DeadLetterRecord, EndDeadLetter, PutDeadLetter
-from duly.store.protocol import DeadLetterFilter
+from duly.store.ops.guard import DeadLetterRecord, EndDeadLetter, PutDeadLetter
+from duly.store.reads import DeadLetterFilter
 from tests.store.conformance.verbs import SECOND
 
 pytestmark = pytest.mark.redis
@@ -24,7 +24,7 @@ def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) ->
         letter_id, "celery", "shop.charge", "[[42],{}]", "invoice:42", "exhausted",
         "ValueError: no", "Traceback…", 4, "mail", '{"priority":3}', ttl, "eu", "shop", "f1",
     )  # fmt: skip
-    return store.apply([op._replace(**changes)])[0]
+    return store.do(op._replace(**changes))
 
 
 class TestKeeping:
@@ -72,7 +72,7 @@ class TestKeeping:
         put(store, "2")
         put(store, "3", fingerprint="f2")
         put(store, "4", namespace="us")
-        store.apply([EndDeadLetter("3", "discarded", "ann")])
+        store.do(EndDeadLetter("3", "discarded", "ann"))
         put(store, "5", engine="rq")
 
         groups = store.list_dead_letter_groups(DeadLetterFilter(namespace="eu"))

@@ -6,8 +6,8 @@ import pytest
 
 from duly.clock import new_id
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
-from duly.store.admin_ops import LimitQueue
-from duly.store.ops import ClaimRuns, Settled, Want
+from duly.store.ops.operators import LimitQueue
+from duly.store.ops.runs import ClaimRuns, Settled, Want
 from tests.store.conformance.verbs import (
     LANE,
     OTHER_TASK,
@@ -238,7 +238,7 @@ def test_every_want_of_a_claim_has_its_own_lane_and_limit(store, worker):
         enqueue_many(store, 5, lane=lane)
     wants = (Want(None, "loop", 3), Want("default", "process", 1), Want(None, "suspect", 9))
 
-    (found,) = store.apply([ClaimRuns(WORKER, wants, TASKS)])
+    found = store.do(ClaimRuns(WORKER, wants, TASKS))
 
     assert sorted(claim.lane for claim in found) == ["loop", "loop", "loop", "process"]
 
@@ -248,7 +248,7 @@ def test_a_claim_takes_nothing_from_excluded_queues(store, worker):
     wanted = [enqueue_one(store, queue="mail"), enqueue_one(store, queue="default")]
     op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, excluded=("slow", "other"))
 
-    (found,) = store.apply([op])
+    found = store.do(op)
 
     assert sorted(claim.run_id for claim in found) == sorted(wanted)
 
@@ -266,7 +266,7 @@ def test_a_claim_under_limits_takes_nothing_from_excluded_queues(store, worker):
     limits = ClaimLimits({TASK: 9})
     op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, limits=limits, excluded=("slow",))
 
-    (found,) = store.apply([op])
+    found = store.do(op)
 
     assert sorted(claim.run_id for claim in found) == sorted(wanted)
 

@@ -9,9 +9,10 @@ from duly.clock import new_id
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
 from duly.core.states import SlotKind
-from duly.store.ops import ClaimRuns, HandBackUnknown, Want
+from duly.store.ops.recovery import HandBackUnknown
+from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.schedules import BackfillSchedule
 from duly.store.postgres import floors
-from duly.store.schedule_ops import BackfillSchedule
 from tests.store.conformance.stores import Tables, TestClock
 from tests.store.conformance.test_schedules import put
 from tests.store.conformance.verbs import (
@@ -88,7 +89,7 @@ def by_requeue(here: Here) -> Way:
 def by_hand_back(here: Here) -> Way:
     held = enqueue_and_claim(here.store)
     yield
-    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+    here.store.do(HandBackUnknown(WORKER, frozenset()))
     return held.run_id
 
 
@@ -167,7 +168,7 @@ def test_a_run_that_becomes_ready_below_a_floor_is_found_by_the_next_look(
 def test_a_run_that_expires_below_a_floor_is_ended_behind_the_next_look(here, look):
     held = enqueue_and_claim(here.store, expires_seconds=LONG / 2)
     assert look()
-    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+    here.store.do(HandBackUnknown(WORKER, frozenset()))
 
     tick(here.store)
     before = state_of(here.store, held.run_id)
@@ -211,7 +212,7 @@ def test_a_backfilled_run_is_due_now_and_so_above_the_floor(here, look):
     instant = here.clock.now() // MINUTE * MINUTE
     assert look()
 
-    ((run_id,),) = here.store.apply([BackfillSchedule("tidy", (instant,), "ada")])
+    (run_id,) = here.store.do(BackfillSchedule("tidy", (instant,), "ada"))
 
     assert claimed_ids(here.store) == [run_id]
 
@@ -306,7 +307,7 @@ def test_runs_under_a_limit_have_floors_too(here, look):
 
     def claims() -> list[Claim]:
         op = ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, limits=ClaimLimits({TASK: 10}))
-        return here.store.apply([op])[0]
+        return here.store.do(op)
 
     def ids() -> list[str]:
         return [claim.run_id for claim in claims()]
@@ -317,7 +318,7 @@ def test_runs_under_a_limit_have_floors_too(here, look):
     below = enqueue_one(here.store, lane=lane)
     assert ids() == [below]
     look()
-    here.store.apply([HandBackUnknown(WORKER, frozenset())])
+    here.store.do(HandBackUnknown(WORKER, frozenset()))
     before = ids()
     above = [enqueue_one(here.store, lane=lane, priority=priority) for priority in (1, 0)]
     found = ids()

@@ -82,7 +82,7 @@ def test_children_forked_while_others_write_go_on(store):
     try:
         for _ in range(8):
             op = order()
-            with forked(lambda op=op: store.apply([op])[0].run_id) as child:
+            with forked(lambda op=op: store.do(op).run_id) as child:
                 assert child.said() == op.run_id
             theirs.append(op.run_id)
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly.store.guard_ops import (
+from duly.store.ops.guard import (
     AcquireKey,
     FailKey,
     FinishKey,
@@ -32,21 +32,21 @@ def acquire(
     ttl: int | None = TTL,
 ) -> Guarded:
     op = AcquireKey(key, owner, f"holder {owner}", fingerprint, LEASE, ttl)
-    return store.apply([op])[0]
+    return store.do(op)
 
 
 def renew(store: Any, taken: Guarded, owner: str = "a") -> bool:
-    return store.apply([RenewKey("invoice:42", owner, taken.fence, LEASE)])[0]
+    return store.do(RenewKey("invoice:42", owner, taken.fence, LEASE))
 
 
 def finish(
     store: Any, taken: Guarded, owner: str = "a", *, result: str | None = '"ok"', ttl: Any = TTL
 ) -> bool:
-    return store.apply([FinishKey("invoice:42", owner, taken.fence, ttl, result)])[0]
+    return store.do(FinishKey("invoice:42", owner, taken.fence, ttl, result))
 
 
 def fail(store: Any, taken: Guarded, owner: str = "a", *, began: bool = True) -> bool:
-    return store.apply([FailKey("invoice:42", owner, taken.fence, TTL, began)])[0]
+    return store.do(FailKey("invoice:42", owner, taken.fence, TTL, began))
 
 
 class TestHolding:
@@ -203,7 +203,7 @@ class TestEnding:
     def test_each_end_takes_a_few_forgotten_keys_with_it(self, store, clock):
         for number in range(3):
             taken = acquire(store, key=f"old:{number}")
-            store.apply([FinishKey(f"old:{number}", "a", taken.fence, SECOND)])
+            store.do(FinishKey(f"old:{number}", "a", taken.fence, SECOND))
         clock.advance(3600)
 
         finish(store, acquire(store))
@@ -215,13 +215,13 @@ class TestEnding:
     def test_a_fence_grows_even_when_its_key_was_forgotten(self, store):
         taken = acquire(store)
         finish(store, taken)
-        store.apply([ForgetKey("invoice:42")])
+        store.do(ForgetKey("invoice:42"))
 
         assert acquire(store, "b").fence > taken.fence
 
     def test_a_result_that_could_not_be_kept_says_so(self, store):
         taken = acquire(store)
-        store.apply([FinishKey("invoice:42", "a", taken.fence, TTL, None, "it is a socket")])
+        store.do(FinishKey("invoice:42", "a", taken.fence, TTL, None, "it is a socket"))
 
         assert acquire(store, "b").problem == "it is a socket"
 

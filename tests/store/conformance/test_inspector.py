@@ -3,8 +3,9 @@
 import pytest
 
 from duly.core.outcome import ErrorText
-from duly.store.ops import AddLogs, SetProgress, Settled
-from duly.store.protocol import RunFilter
+from duly.store.ops.runs import Settled
+from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.reads import RunFilter
 from tests.store.conformance.verbs import (
     OTHER_TASK,
     SECOND,
@@ -276,7 +277,7 @@ def test_progress_is_shown_while_the_run_runs(store, worker):
     found = enqueue_and_claim(store)
 
     answer = store.apply([SetProgress(found.run_id, 1, 0.25, "reading")])
-    store.apply([SetProgress(found.run_id, 1, 0.5, None)])
+    store.do(SetProgress(found.run_id, 1, 0.5, None))
 
     run = run_of(store, found.run_id)
     assert answer == [True]
@@ -285,7 +286,7 @@ def test_progress_is_shown_while_the_run_runs(store, worker):
 
 def test_the_next_attempt_begins_without_progress(store, worker):
     found = enqueue_and_claim(store)
-    store.apply([SetProgress(found.run_id, 1, 0.25, "reading")])
+    store.do(SetProgress(found.run_id, 1, 0.25, "reading"))
     retry_now(store, found)
     claim_one(store)
 
@@ -297,10 +298,10 @@ def test_the_next_attempt_begins_without_progress(store, worker):
 def test_log_lines_are_kept_in_order_with_their_attempt(store, worker, clock):
     found = enqueue_and_claim(store)
     now = clock.now()
-    store.apply([AddLogs(found.run_id, 1, ((now, "info", "one"), (now, "error", "two")))])
+    store.do(AddLogs(found.run_id, 1, ((now, "info", "one"), (now, "error", "two"))))
     retry_now(store, found)
     claim_one(store)
-    store.apply([AddLogs(found.run_id, 2, ((now + SECOND, "info", "three"),))])
+    store.do(AddLogs(found.run_id, 2, ((now + SECOND, "info", "three"),)))
     succeed(store, found._replace(claim_number=2))
 
     lines = store.list_logs(found.run_id, 10)
@@ -318,7 +319,7 @@ def test_a_batch_of_log_lines_is_kept_whole(store, worker, clock, count):
     found = enqueue_and_claim(store)
     messages = [f"line {number}" for number in range(count)]
 
-    store.apply([AddLogs(found.run_id, 1, tuple((clock.now(), "info", m) for m in messages))])
+    store.do(AddLogs(found.run_id, 1, tuple((clock.now(), "info", m) for m in messages)))
 
     assert [line.message for line in store.list_logs(found.run_id, 1000)] == messages
 

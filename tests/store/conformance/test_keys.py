@@ -2,7 +2,9 @@
 
 import pytest
 
-from duly.store.ops import Accepted, ClaimRuns, Prune, ResetKey, Want
+from duly.store.ops.operators import ResetKey
+from duly.store.ops.runs import Accepted, ClaimRuns, Want
+from duly.store.ops.upkeep import Prune
 from tests.store.conformance.verbs import (
     ACTOR,
     DAY_SECONDS,
@@ -219,7 +221,7 @@ def test_a_run_is_never_pruned_before_its_key(store, worker, clock):
     clock.advance(TTL - 1)
 
     def prune():
-        return store.apply([Prune(older_than=0, limit=100)])[0].runs
+        return store.do(Prune(older_than=0, limit=100)).runs
 
     assert prune() == 1
     assert accept(store, key="k") == Accepted(run_id, new=False, conflict=False)
@@ -230,7 +232,7 @@ def test_a_run_is_never_pruned_before_its_key(store, worker, clock):
     clock.advance(1000 * DAY_SECONDS)
     assert prune() == 0
     assert listed_ids(store) == [for_ever]
-    store.apply([ResetKey(TASK, "e", ACTOR)])
+    store.do(ResetKey(TASK, "e", ACTOR))
     assert prune() == 1
     assert list(store.audit(10)) == []
 
@@ -239,7 +241,7 @@ def test_a_pruned_key_is_free(store, worker, clock, tables):
     enqueue_and_succeed(store, key=key("k", ttl_seconds=TTL))
     clock.advance(TTL)
 
-    store.apply([Prune(older_than=0, limit=100)])
+    store.do(Prune(older_than=0, limit=100))
 
     assert tables.everything()["duly_keys"] == []
     assert accept(store, key="k").new
@@ -305,7 +307,7 @@ def test_a_redriven_run_does_not_take_its_key_from_another(store, worker, clock)
 
 def test_the_end_of_a_run_leaves_another_runs_key_alone(store, worker, clock):
     old = enqueue_and_claim(store, key=key("k", ttl_seconds=TTL))
-    store.apply([ResetKey(TASK, "k", ACTOR)])
+    store.do(ResetKey(TASK, "k", ACTOR))
     new = enqueue_one(store, key=key("k", ttl_seconds=TTL))
 
     succeed(store, old)
@@ -353,7 +355,7 @@ def test_a_key_can_be_reset(store, worker):
 
 def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
     before = enqueue_one(store, key="k")
-    store.apply([ResetKey(TASK, "k", ACTOR, before)])
+    store.do(ResetKey(TASK, "k", ACTOR, before))
     after = enqueue_one(store, key="k")
 
     answers = store.apply([ResetKey(TASK, "k", ACTOR, before)])
@@ -365,7 +367,7 @@ def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
 def test_a_settle_that_knows_of_no_key_may_say_so(store, worker):
     found = enqueue_and_claim(store)
 
-    store.apply([success(found)._replace(keyed=False)])
+    store.do(success(found)._replace(keyed=False))
 
     assert state_of(store, found.run_id) == "succeeded"
 
@@ -384,6 +386,6 @@ def test_a_key_is_found_by_the_call_that_ends_its_run(store, worker):
 
 
 def test_resetting_an_unknown_key_is_not_recorded(store):
-    store.apply([ResetKey(TASK, UNKNOWN_RUN, ACTOR)])
+    store.do(ResetKey(TASK, UNKNOWN_RUN, ACTOR))
 
     assert store.list_audit_entries(None, 10) == []

@@ -7,8 +7,8 @@ import pytest
 from duly.core.concurrency_limits import ClaimLimits, LimitScan, limited_lane
 from duly.core.states import SlotKind
 from duly.limits import LIMITS_BATCH
-from duly.store.admin_ops import LimitQueue
-from duly.store.ops import ClaimRuns, Settled, Want
+from duly.store.ops.operators import LimitQueue
+from duly.store.ops.runs import ClaimRuns, Settled, Want
 from tests.integrations.evidence import SCALE
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -41,7 +41,7 @@ LIMITED = limited_lane(LANE, TASK)
 
 def limit_queue(store, limit, queue="default"):
     """Set or lift the limit of a queue."""
-    store.apply([LimitQueue(queue, limit, ACTOR)])
+    store.do(LimitQueue(queue, limit, ACTOR))
 
 
 def claim(
@@ -59,7 +59,7 @@ def claim(
     capacities = {} if capacity is None else {TASK: capacity}
     asked = wants or (Want(None, LANE, limit),)
     limits = ClaimLimits(capacities, after, first)
-    return store.apply([ClaimRuns(worker, asked, tasks, "", limits)])[0]
+    return store.do(ClaimRuns(worker, asked, tasks, "", limits))
 
 
 def running(store):
@@ -85,7 +85,7 @@ def test_a_claim_that_does_not_look_at_limits_takes_nothing_beyond_them(store, w
     enqueue_many(store, 10)
     op = ClaimRuns(WORKER, (Want(None, LANE, 100),), TASKS)
 
-    assert sum(len(store.apply([op])[0]) for _ in range(3)) <= 3
+    assert sum(len(store.do(op)) for _ in range(3)) <= 3
 
 
 def test_a_limit_of_one_queue_keeps_nothing_of_others(store, worker):
@@ -254,7 +254,7 @@ def test_limits_of_a_task_and_of_its_queue_hold_together(store, worker):
 
 
 def _running():
-    from duly.store.protocol import RunFilter  # noqa: PLC0415 - only here
+    from duly.store.reads import RunFilter  # noqa: PLC0415 - only here
 
     return RunFilter(states=("running",), limit=100)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duly.core.record import LockRecord
-from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.ops.locks import AcquireLock, Locked, ReleaseLock, RenewLock
 from tests.store.conformance.verbs import SECOND
 
 pytestmark = pytest.mark.pgbouncer
@@ -16,15 +16,15 @@ TTL = 30 * SECOND
 
 
 def acquire(store: Any, owner: str = "a", name: str = "index") -> Locked:
-    return store.apply([AcquireLock(name, owner, f"holder {owner}", TTL)])[0]
+    return store.do(AcquireLock(name, owner, f"holder {owner}", TTL))
 
 
 def renew(store: Any, owner: str = "a", fence: int = 1) -> bool:
-    return store.apply([RenewLock("index", owner, fence, TTL)])[0]
+    return store.do(RenewLock("index", owner, fence, TTL))
 
 
 def release(store: Any, owner: str = "a", fence: int = 1) -> bool:
-    return store.apply([ReleaseLock("index", owner, fence)])[0]
+    return store.do(ReleaseLock("index", owner, fence))
 
 
 def test_a_free_lock_is_taken_and_a_taken_one_says_by_whom(store, clock):
@@ -106,7 +106,7 @@ def test_the_locks_that_are_held_are_listed_by_name(store, clock):
     clock.advance(25)
     for name in ("b", "a", "released"):
         acquire(store, name=name)
-    store.apply([ReleaseLock("released", "a", 1)])
+    store.do(ReleaseLock("released", "a", 1))
     clock.advance(10)
 
     held = [LockRecord(name, "holder a", 1, TTL - 10 * SECOND) for name in ("a", "b")]

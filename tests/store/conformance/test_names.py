@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops.runs import ClaimRuns, Want
 from tests.store.conformance.verbs import (
     LANE,
     OTHER_TASK,
@@ -31,7 +31,7 @@ def key_of(text: str, other: str, **options: Any) -> Any:
 
 def claim(store: Any, capacity: int = 2) -> Any:
     limits = ClaimLimits({TASK: capacity, OTHER_TASK: capacity}, names=NAMES)
-    return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, "", limits)])[0]
+    return store.do(ClaimRuns(WORKER, (Want(None, LANE, 10),), TASKS, "", limits))
 
 
 def test_runs_of_all_names_count_against_one_limit(store, worker):
@@ -119,7 +119,7 @@ def test_two_names_at_the_same_time_make_one_run_of_a_key(store, open_another):
     def enqueue(where: Any, name: str, other: str) -> None:
         start.wait(20)
         ops = [order(task=name, key=key_of(str(number), other)) for number in range(50)]
-        answers[name] = [where.apply([op])[0] for op in ops]
+        answers[name] = [where.do(op) for op in ops]
 
     answers: dict[str, Any] = {}
     start = threading.Barrier(2)

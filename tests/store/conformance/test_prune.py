@@ -8,9 +8,10 @@ from duly.core.amounts import FOREVER
 from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish
 from duly.settings import WorkerSettings
-from duly.store.admin_ops import RecordAuditEntry
-from duly.store.ops import AddLogs, Prune, RegisterWorker
-from duly.store.step_ops import SendEvent
+from duly.store.ops.operators import RecordAuditEntry
+from duly.store.ops.steps import SendEvent
+from duly.store.ops.updates import AddLogs
+from duly.store.ops.upkeep import Prune, RegisterWorker
 from duly.worker.services import maintenance
 from duly.worker.services.maintenance import Pruner
 from tests.store.conformance.verbs import (
@@ -47,7 +48,7 @@ def no_pause(monkeypatch):
 
 
 def prune(store, older_than_seconds, limit=100):
-    return store.apply([Prune(round(older_than_seconds * SECOND), limit)])[0].runs
+    return store.do(Prune(round(older_than_seconds * SECOND), limit)).runs
 
 
 def test_only_what_ended_long_enough_ago_is_forgotten(store, worker, clock):
@@ -112,7 +113,7 @@ def test_every_final_state_is_forgotten(store, worker, clock):
 
 def test_what_hangs_on_a_run_goes_with_it(store, worker, clock, tables):
     found = enqueue_and_claim(store, tags={"customer": "17"})
-    store.apply([AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),))])
+    store.do(AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),)))
     retry_now(store, found)
     succeed(store, claim_one(store))
     clock.advance(1)
@@ -138,7 +139,7 @@ def test_what_hangs_on_other_runs_stays(store, worker, clock):
     enqueue_and_succeed(store, tags={"customer": "17"})
     clock.advance(HOUR_SECONDS)
     kept = enqueue_and_claim(store, tags={"customer": "17"})
-    store.apply([AddLogs(kept.run_id, 1, ((clock.now(), "info", "hello"),))])
+    store.do(AddLogs(kept.run_id, 1, ((clock.now(), "info", "hello"),)))
     retry_now(store, kept)
     succeed(store, claim_one(store))
 
@@ -153,7 +154,7 @@ def keep(store, **retentions):
     """Let tasks say for how many seconds their runs are kept."""
     kept = {task: round(seconds * SECOND) for task, seconds in retentions.items()}
     op = RegisterWorker(WORKER, "host", 1, 15.0, "[]", json.dumps(TASKS), "{}", json.dumps(kept))
-    store.apply([op])
+    store.do(op)
 
 
 def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
@@ -211,7 +212,7 @@ def test_a_child_is_kept_until_its_parent_no_longer_needs_it(store, worker, cloc
     fail(store, claim_one(store))
     clock.advance(2 * DAY_SECONDS)
     op = Prune(HOUR_SECONDS * SECOND, 100, dead_older_than=30 * DAY_SECONDS * SECOND)
-    with_dead_parent = store.apply([op])[0].runs
+    with_dead_parent = store.do(op).runs
 
     assert (with_running_parent, with_waiting_parent, with_dead_parent) == (0, 0, 0)
     assert store.get_run(child) is not None
@@ -245,12 +246,12 @@ def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
 
 def test_a_prune_is_behind_while_anything_is_left(store, worker, clock):
     for number in range(5):
-        store.apply([SendEvent(f"e{number}", "1")])
-        store.apply([RecordAuditEntry("ada", "deploy", f"v{number}")])
+        store.do(SendEvent(f"e{number}", "1"))
+        store.do(RecordAuditEntry("ada", "deploy", f"v{number}"))
     clock.advance(400 * DAY_SECONDS)
     op = Prune(0, 2)
 
-    assert [store.apply([op])[0].most for _ in range(4)] == [2, 2, 1, 0]
+    assert [store.do(op).most for _ in range(4)] == [2, 2, 1, 0]
     assert store.list_audit_entries(None, 10) == []
 
 
@@ -261,10 +262,10 @@ def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):
         for number in range(5):
             unique = key(f"{cycle}-{number}", ttl_seconds=DAY_SECONDS)
             found = enqueue_and_claim(store, key=unique, tags={"of": str(cycle)})
-            store.apply([AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),))])
+            store.do(AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),)))
             retry_now(store, found)
             succeed(store, claim_one(store))
-            store.apply([SendEvent(f"e{cycle}-{number}", "1")])
+            store.do(SendEvent(f"e{cycle}-{number}", "1"))
             cancel(store, enqueue_one(store))
             enqueue_and_fail(store)
         clock.advance(40 * DAY_SECONDS)
@@ -299,9 +300,15 @@ def test_pruning_dead_letters_is_bounded_too(store, worker, clock):
 
 def test_a_slow_prune_is_followed_by_smaller_ones_until_they_are_fast(store, monkeypatch):
     limits, seconds = [], iter([0.0, 1.0, 2.0, 2.5, 3.0, 3.01, 4.0, 4.01])
-    apply = store.apply
+    do = store.do
+
+    def note_limit(op):
+        if isinstance(op, Prune):
+            limits.append(op.limit)
+        return do(op)
+
     monkeypatch.setattr("duly.worker.services.maintenance.monotonic", lambda: next(seconds))
-    monkeypatch.setattr(store, "apply", lambda ops: limits.append(ops[0].limit) or apply(ops))
+    monkeypatch.setattr(store, "do", note_limit)
     pruner = Pruner(store, WorkerSettings())
 
     for _ in range(4):

@@ -6,9 +6,9 @@ import pytest
 
 from duly.core.schedule import DateTrigger
 from duly.store.due_schedules import fire_due
-from duly.store.lock_ops import AcquireLock, ReleaseLock, RenewLock
-from duly.store.ops import Prune
-from duly.store.protocol import ScheduleFilter
+from duly.store.ops.locks import AcquireLock, ReleaseLock, RenewLock
+from duly.store.ops.upkeep import Prune
+from duly.store.reads import ScheduleFilter
 from tests.store.conformance.test_schedules import MINUTE, put, set_state
 from tests.store.conformance.verbs import DAY_SECONDS, SECOND
 
@@ -20,7 +20,7 @@ TTL = 30 * SECOND
 
 def prune(store: Any) -> None:
     """Delete what ended more than a week ago."""
-    store.apply([Prune(WEEK, 100)])
+    store.do(Prune(WEEK, 100))
 
 
 def names(store: Any) -> list[str]:
@@ -30,13 +30,13 @@ def names(store: Any) -> list[str]:
 
 def take(store: Any, owner: str, name: str = "index") -> int:
     """Take a lock; return its fence."""
-    (locked,) = store.apply([AcquireLock(name, owner, "ada", TTL)])
+    locked = store.do(AcquireLock(name, owner, "ada", TTL))
     assert locked.is_ours
     return locked.fence
 
 
 def release(store: Any, owner: str, fence: int) -> None:
-    (was_ours,) = store.apply([ReleaseLock("index", owner, fence)])
+    was_ours = store.do(ReleaseLock("index", owner, fence))
     assert was_ours
 
 
@@ -87,7 +87,7 @@ def test_an_idle_lock_is_pruned_and_its_fence_still_grows(store, clock, tables):
 def test_a_lock_that_is_in_use_is_not_pruned(store, clock, tables):
     fence = take(store, "a")
     clock.advance(8 * DAY_SECONDS)
-    store.apply([RenewLock("index", "a", fence, TTL)])
+    store.do(RenewLock("index", "a", fence, TTL))
 
     prune(store)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.errors import QueueFull
-from duly.store.admin_ops import SetQueueCapacity
+from duly.store.ops.operators import SetQueueCapacity
 from tests.store.conformance.verbs import (
     ACTOR,
     claim,
@@ -23,7 +23,7 @@ def anew(store):
 
 
 def bound(store, max_size, queue="default"):
-    store.apply([SetQueueCapacity(queue, max_size, ACTOR)])
+    store.do(SetQueueCapacity(queue, max_size, ACTOR))
     store.queue_capacity.forget()
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from duly.core.states import SlotKind
-from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
-from duly.store.ops import HandBackUnknown, Prune, RecoverOrphans, Settled
+from duly.store.ops.operators import InterruptRestored, InterruptRestoredResult
+from duly.store.ops.recovery import HandBackUnknown, RecoverOrphans
+from duly.store.ops.runs import Settled
+from duly.store.ops.upkeep import Prune
 from duly.store.postgres import wakeup as postgres
 from duly.store.sqlite import wakeup as sqlite
 from tests.store.conformance.verbs import (
@@ -190,7 +192,7 @@ def test_runs_whose_worker_is_not_live_are_taken_whatever_happened_before(store,
     claim(store)
     tables.execute("UPDATE duly_workers SET state = 'dead', stopped_at = started_at")
 
-    answers = [store.apply([RecoverOrphans(lost, limit=2)])[0] for _ in range(3)]
+    answers = [store.do(RecoverOrphans(lost, limit=2)) for _ in range(3)]
 
     assert [len(answer) for answer in answers] == [2, 1, 0]
     assert sorted(answers[0] + answers[1]) == orphans
@@ -216,7 +218,7 @@ def test_a_worker_hands_back_what_it_does_not_know_it_holds(store, worker):
     known, forgotten, wanted = claim(store)
     cancel(store, wanted.run_id)
 
-    (handed_back,) = store.apply([HandBackUnknown(WORKER, frozenset({known.run_id}))])
+    handed_back = store.do(HandBackUnknown(WORKER, frozenset({known.run_id})))
 
     assert sorted(handed_back) == [forgotten.run_id, wanted.run_id]
     assert state_of(store, forgotten.run_id) == "queued"
@@ -284,7 +286,7 @@ def test_a_dead_worker_is_pruned_and_a_live_one_is_not(store, worker, clock):
     recover(store)
     clock.advance(DAY_SECONDS)
 
-    store.apply([Prune(older_than=3600 * SECOND, limit=10)])
+    store.do(Prune(older_than=3600 * SECOND, limit=10))
 
     assert [record.id for record in store.list_workers()] == [OTHER_WORKER]
 
@@ -323,8 +325,8 @@ def hints(monkeypatch):
 
 
 def test_who_finds_nothing_to_recover_wakes_nobody(store, worker, hints):
-    store.apply([HandBackUnknown(WORKER, frozenset())])
-    store.apply([RecoverOrphans(lost, limit=10)])
+    store.do(HandBackUnknown(WORKER, frozenset()))
+    store.do(RecoverOrphans(lost, limit=10))
     recover(store)
 
     assert hints == []

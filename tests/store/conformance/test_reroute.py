@@ -4,7 +4,7 @@ import pytest
 
 from duly.clock import new_id
 from duly.core.states import SlotKind
-from duly.store.carrier_ops import RerouteRuns
+from duly.store.ops.carriers import RerouteRuns
 from tests.store.conformance.verbs import (
     OTHER_TASK,
     OTHER_WORKER,
@@ -33,7 +33,7 @@ CARRIED = {TASK: SlotKind.CARRIED}
 
 
 def relane(store, limit=100):
-    return store.apply([RerouteRuns(limit)])[0]
+    return store.do(RerouteRuns(limit))
 
 
 def lane_of(store, run_id):

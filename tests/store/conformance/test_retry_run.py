@@ -2,7 +2,9 @@
 
 import pytest
 
-from duly.store.ops import DiscardDead, Prune, ResetKey, RetriedRun, Settled
+from duly.store.ops.operators import DiscardDead, ResetKey, RetriedRun
+from duly.store.ops.runs import Settled
+from duly.store.ops.upkeep import Prune
 from tests.store.conformance.verbs import (
     ACTOR,
     DAY_SECONDS,
@@ -33,7 +35,7 @@ from tests.store.conformance.verbs import (
 
 
 def reset_key(store, text):
-    store.apply([ResetKey(TASK, text, ACTOR)])
+    store.do(ResetKey(TASK, text, ACTOR))
 
 
 def cancelled(store):
@@ -217,7 +219,7 @@ def test_two_redrives_at_once_redrive_once(store, worker, open_another):
 def test_a_dead_letter_is_discarded(store, worker, clock):
     run_id = enqueue_and_fail(store)
 
-    (answer,) = store.apply([DiscardDead(run_id, ACTOR, "known")])
+    answer = store.do(DiscardDead(run_id, ACTOR, "known"))
 
     run = run_of(store, run_id)
     assert answer.done
@@ -245,7 +247,7 @@ def test_only_dead_letters_are_discarded(store, worker, tables):
 
 def test_a_discarded_run_can_still_be_redriven(store, worker):
     run_id = enqueue_and_fail(store)
-    store.apply([DiscardDead(run_id, ACTOR, "")])
+    store.do(DiscardDead(run_id, ACTOR, ""))
 
     assert redrive(store, run_id).done
     assert state_of(store, run_id) == "queued"
@@ -287,7 +289,7 @@ def test_a_redriven_run_holds_a_key_that_was_forgotten(store, worker, clock, act
     k = key("k", active_only=active_only)
     first = enqueue_and_fail(store, key=k)
     clock.advance(2 * DAY_SECONDS)
-    store.apply([Prune(30 * DAY_SECONDS * SECOND, 100)])
+    store.do(Prune(30 * DAY_SECONDS * SECOND, 100))
 
     assert redrive(store, first).done
     while_it_lives = accept(store, key=k)

@@ -23,9 +23,7 @@ from duly.core.schedule import (
 )
 from duly.limits import PLAN_INSTANTS, SINGLE_FIRINGS
 from duly.store.due_schedules import fire_due
-from duly.store.ops import Prune
-from duly.store.protocol import ScheduleFilter
-from duly.store.schedule_ops import (
+from duly.store.ops.schedules import (
     BackfillSchedule,
     Fired,
     PutSchedule,
@@ -34,6 +32,8 @@ from duly.store.schedule_ops import (
     ScheduleBehind,
     SetScheduleState,
 )
+from duly.store.ops.upkeep import Prune
+from duly.store.reads import ScheduleFilter
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     LANE,
@@ -76,7 +76,7 @@ def put(
     op = PutSchedule(
         name, trigger=trigger_text(trigger), rules=rules_text(rules), **usual | options
     )
-    return store.apply([op])[0]
+    return store.do(op)
 
 
 def fire(store: Any, limit: int = 100) -> Fired:
@@ -86,7 +86,7 @@ def fire(store: Any, limit: int = 100) -> Fired:
 
 def set_state(store: Any, state: str, name: str = "tidy") -> str | None:
     """Pause, resume or remove."""
-    return store.apply([SetScheduleState(name, state, "ada", "why")])[0]
+    return store.do(SetScheduleState(name, state, "ada", "why"))
 
 
 def schedule(store: Any, name: str = "tidy") -> ScheduleRecord:
@@ -565,7 +565,7 @@ def test_a_schedule_can_be_run_now_whatever_its_state(store, worker, clock):
     put(store)
     set_state(store, "paused")
 
-    (run_id,) = store.apply([RunSchedule("tidy", "ada")])
+    run_id = store.do(RunSchedule("tidy", "ada"))
 
     assert state_of(store, run_id) == "queued"
     assert [(f.outcome, f.reason) for f in firings(store)] == [("run", "by ada")]
@@ -581,8 +581,8 @@ def test_a_backfill_makes_up_for_what_was_skipped_and_runs_nothing_twice(store, 
     fire(store)
     wanted = tuple(begin + n * MINUTE for n in range(-2, 12))
 
-    (first,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
-    (again,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+    first = store.do(BackfillSchedule("tidy", wanted, "ada"))
+    again = store.do(BackfillSchedule("tidy", wanted, "ada"))
 
     ran = [f for f in firings(store) if f.outcome in {"run", "caught_up"}]
     assert len({f.run_id for f in ran}) == len(ran) == 14
@@ -597,8 +597,8 @@ def test_a_backfill_cuts_long_rows_so_that_every_instant_is_counted_once(store, 
     fire(store)
     wanted = tuple(begin + n * MINUTE for n in (1, 2, 50, 199, 200, 250))
 
-    (runs,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
-    (again,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+    runs = store.do(BackfillSchedule("tidy", wanted, "ada"))
+    again = store.do(BackfillSchedule("tidy", wanted, "ada"))
 
     assert (len(runs), again) == (6, [])
     rows = firings(store)
@@ -615,7 +615,7 @@ def test_a_backfill_first_accounts_for_what_is_due_and_leaves_what_is_to_come(st
     clock.advance(200 * 60)
     wanted = tuple(begin + n * MINUTE for n in (1, 2, 200, 201, 202))
 
-    (runs,) = store.apply([BackfillSchedule("tidy", wanted, "ada")])
+    runs = store.do(BackfillSchedule("tidy", wanted, "ada"))
 
     assert len(runs) == 2
     assert sum(f.row for f in firings(store)) == 200
@@ -662,7 +662,7 @@ def test_old_firings_are_pruned_and_never_fire_again(store, clock):
     fire(store)
     clock.advance(8 * DAY_SECONDS)
 
-    store.apply([Prune(7 * DAY_SECONDS * SECOND, 100)])
+    store.do(Prune(7 * DAY_SECONDS * SECOND, 100))
 
     assert firings(store) == []
     assert schedule(store).next_at is not None
@@ -676,7 +676,7 @@ def test_a_dead_letter_that_is_pruned_early_is_not_missed_by_the_audit(store, cl
     enqueue_and_succeed(store)
     clock.advance(DAY_SECONDS / 2)
 
-    store.apply([Prune(7 * DAY_SECONDS * SECOND, 100, dead_older_than=0)])
+    store.do(Prune(7 * DAY_SECONDS * SECOND, 100, dead_older_than=0))
 
     assert len(firings(store)) == 1
     assert list(store.audit(10)) == []

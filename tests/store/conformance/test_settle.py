@@ -5,7 +5,7 @@ import pytest
 from duly.core.outcome import ErrorText
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.store.conformance.verbs import (
     BOOM,
     OTHER_WORKER,

@@ -31,27 +31,12 @@ from duly.core.outcome import ErrorText
 from duly.core.record import Claim, RunRecord
 from duly.core.states import FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import (
-    Cancel,
-    ClaimRuns,
-    DiscardDead,
-    Enqueue,
-    HandBackUnknown,
-    Key,
-    PauseQueue,
-    Prune,
-    Recover,
-    RecoverOrphans,
-    RegisterWorker,
-    ResetKey,
-    RetryRun,
-    SetProgress,
-    Settle,
-    Settled,
-    Tick,
-    Want,
-)
-from duly.store.protocol import RunFilter
+from duly.store.ops.operators import Cancel, DiscardDead, PauseQueue, ResetKey, RetryRun
+from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
+from duly.store.ops.runs import ClaimRuns, Enqueue, Key, Settle, Settled, Want
+from duly.store.ops.updates import SetProgress
+from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
+from duly.store.reads import RunFilter
 from tests.store.conformance.verbs import ACTOR, BOOM, OTHER_TASK, TASK, TASKS, lost, unstarted
 from tests.store.model import ModelStore, Run
 
@@ -182,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _register(self, worker, tasks):
         op = RegisterWorker(worker, "host", 1, 15.0, "[]", json.dumps(tasks))
-        self.store.apply([op])
+        self.store.do(op)
         self.model.register(op, tasks)
         return worker
 
@@ -228,7 +213,7 @@ class StoreMachine(RuleBasedStateMachine):
         return multiple(*found)
 
     def _claim(self, op):
-        (found,) = self.store.apply([op])
+        found = self.store.do(op)
 
         self._check_claims(op, found)
         return multiple(*found)
@@ -308,7 +293,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def say_something(self, claim):
-        (heard,) = self.store.apply([SetProgress(claim.run_id, claim.claim_number, 0.5, None)])
+        heard = self.store.do(SetProgress(claim.run_id, claim.claim_number, 0.5, None))
 
         assert heard == self.model.holds(claim.run_id, claim.claim_number)
 
@@ -338,7 +323,7 @@ class StoreMachine(RuleBasedStateMachine):
         run = self.model.runs[_pick(list(self.holders), number)]
         op = HandBackUnknown(run.worker_id, frozenset(claim.run_id for claim in known))
 
-        self._check_recovered(self.store.apply([op])[0], self.model.hand_back_unknown(op))
+        self._check_recovered(self.store.do(op), self.model.hand_back_unknown(op))
 
     def _check_recovered(self, answer, expected):
         assert sorted(answer) == expected
@@ -359,7 +344,7 @@ class StoreMachine(RuleBasedStateMachine):
         op = Prune(older_than * MICROSECONDS, 1000)
         before = set(self.model.runs)
 
-        assert self.store.apply([op])[0].runs == self.model.prune(op)
+        assert self.store.do(op).runs == self.model.prune(op)
         self.pruned |= before - set(self.model.runs)
 
     # -- operators --
@@ -421,7 +406,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause_or_resume(self, queue, paused):
-        self.store.apply([PauseQueue(queue, paused, ACTOR)])
+        self.store.do(PauseQueue(queue, paused, ACTOR))
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
 
     @rule(task=st.sampled_from(TASKS), text=st.sampled_from(KEYS))

@@ -6,8 +6,9 @@ import pytest
 
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import RetriedRun, RetryRun, Settle, Settled
-from duly.store.step_ops import (
+from duly.store.ops.operators import RetriedRun, RetryRun
+from duly.store.ops.runs import Settle, Settled
+from duly.store.ops.steps import (
     BeginStep,
     EndStep,
     ForgetStep,
@@ -36,12 +37,12 @@ pytestmark = pytest.mark.pgbouncer
 
 def begin(store, claim, kind="step", **options):
     """Note that a run has come to a step."""
-    return store.apply([BeginStep(claim.run_id, claim.claim_number, "name", kind, **options)])[0]
+    return store.do(BeginStep(claim.run_id, claim.claim_number, "name", kind, **options))
 
 
 def end(store, claim, result=None):
     """Record what a step came to."""
-    return store.apply([EndStep(claim.run_id, claim.claim_number, "name", result)])[0]
+    return store.do(EndStep(claim.run_id, claim.claim_number, "name", result))
 
 
 def suspend(store, claim, seconds=HOUR_SECONDS):
@@ -84,7 +85,7 @@ def test_nothing_is_recorded_under_a_claim_that_is_lost(store, held, verb):
     late = held._replace(claim_number=held.claim_number + 1)
 
     assert not verb(store, late)
-    assert not store.apply([ForgetStep(late.run_id, late.claim_number, "name")])[0]
+    assert not store.do(ForgetStep(late.run_id, late.claim_number, "name"))
     assert steps(store, held.run_id) == []
 
 
@@ -120,7 +121,7 @@ class TestEvents:
 
     def test_between_the_wait_and_the_suspension(self, store, held):
         assert not begin(store, held, "wait", awaited="paid").done
-        store.apply([SendEvent("paid", "7")])
+        store.do(SendEvent("paid", "7"))
 
         assert suspend(store, held) is Settled.DONE
 
@@ -131,7 +132,7 @@ class TestEvents:
         suspend(store, held)
         assert claimed_ids(store) == []
 
-        store.apply([SendEvent("paid", "7")])
+        store.do(SendEvent("paid", "7"))
         tick(store)
 
         assert claimed_ids(store) == [held.run_id]
@@ -140,7 +141,7 @@ class TestEvents:
         begin(store, held, "wait", awaited="paid")
         suspend(store, held)
 
-        store.apply([SendEvent("shipped", "7")])
+        store.do(SendEvent("shipped", "7"))
         tick(store)
 
         assert claimed_ids(store) == []
@@ -168,7 +169,7 @@ class TestEvents:
         now = "0" if "sqlite" in store.url else "now()"
         tables.execute(f"INSERT INTO duly_events VALUES ('paid', '7', {now})")  # noqa: S608
 
-        found = store.apply([RecheckWaits("", 100)])[0]
+        found = store.do(RecheckWaits("", 100))
         tick(store)
 
         assert (found.roused, found.after) == (1, "")
@@ -188,11 +189,11 @@ class TestChildren:
     def test_when_all_have_ended(self, store, held):
         children = self.wait(store, held)
         suspend(store, held)
-        store.apply([WakeRuns((held.run_id,))])
+        store.do(WakeRuns((held.run_id,)))
         assert set(claimed_ids(store, limit=1)) <= set(children)
 
         self.finish(store, children)
-        store.apply([WakeRuns((held.run_id,))])
+        store.do(WakeRuns((held.run_id,)))
         tick(store)
 
         assert claimed_ids(store) == [held.run_id]
@@ -211,8 +212,8 @@ class TestChildren:
         for child in children:
             cancel(store, child)
 
-        found = store.apply([RecheckWaits("", 1)])[0]
-        store.apply([RecheckWaits(found.after, 1)])
+        found = store.do(RecheckWaits("", 1))
+        store.do(RecheckWaits(found.after, 1))
         tick(store)
 
         assert claimed_ids(store) == [held.run_id]
@@ -224,7 +225,7 @@ class TestChildren:
             run = store.get_run(child)
             if run.state == "running":
                 verdict = Finish(State.CANCELLED, "requested")
-                store.apply([Settle(child, run.claim_number, "cancelled", verdict, 0)])
+                store.do(Settle(child, run.claim_number, "cancelled", verdict, 0))
 
 
 def test_steps_survive_a_redrive_and_fresh_keys_are_counted(store, held):
@@ -243,7 +244,7 @@ def nest(store, claim, *names, op=EndStep):
     pairs = list(zip(names, (None, *names), strict=False))
     for name, outer in reversed(pairs) if op is EndStep else pairs:
         kind = None if op is EndStep else "step"
-        store.apply([op(claim.run_id, claim.claim_number, name, kind, outer)])
+        store.do(op(claim.run_id, claim.claim_number, name, kind, outer))
 
 
 def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock):
@@ -270,7 +271,7 @@ def test_a_redrive_from_a_step_forgets_what_came_after_it_whatever_it_is_called(
 
 def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(store, held, clock):
     for name, outer in (("first", "outer"), ("second", "outer"), ("outer", None)):
-        store.apply([EndStep(held.run_id, held.claim_number, name, None, outer)])
+        store.do(EndStep(held.run_id, held.claim_number, name, None, outer))
         clock.advance(SECOND)
     succeed(store, held)
 
@@ -286,7 +287,7 @@ def test_a_redrive_from_an_inner_step_comes_to_it_though_its_outer_one_began_bef
     begins = BeginStep(*place, "outer", "step")
     ends = [EndStep(*place, name, None, "outer") for name in ("first", "second")]
     for op in (begins, *ends, EndStep(*place, "outer", None)):
-        store.apply([op])
+        store.do(op)
         clock.advance(SECOND)
     succeed(store, held)
 
@@ -299,7 +300,7 @@ def test_a_redrive_from_an_inner_step_comes_to_it_though_its_outer_one_began_bef
 def test_where_a_wait_lies_is_not_on_record(store, held, clock, from_step, kept):
     place = (held.run_id, held.claim_number)
     for op in (BeginStep(*place, "night", "sleep", after=0), EndStep(*place, "outer", None)):
-        store.apply([op])
+        store.do(op)
         clock.advance(SECOND)
     succeed(store, held)
 
@@ -313,7 +314,7 @@ def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanish
 ):
     nest(store, held, "outer", op=BeginStep)
     clock.advance(SECOND)
-    store.apply([EndStep(held.run_id, held.claim_number, "inner", None, "outer")])
+    store.do(EndStep(held.run_id, held.claim_number, "inner", None, "outer"))
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
 
     refused = redrive(store, held.run_id, from_step="inner")
@@ -347,7 +348,7 @@ def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
         assert (answer.state, answer.unresolved) == (verdict.state, ("outer",))
         assert (store.get_run(held.run_id), store.list_attempts(held.run_id)) == before
         assert list(store.list_audit_entries(held.run_id, 10)) == []
-        store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=False)])
+        store.do(ResolveStep(held.run_id, "outer", "me", "", is_done=False))
         assert redrive(store, held.run_id).done
     assert store.get_run(held.run_id).state == "queued"
 
@@ -380,7 +381,7 @@ def test_a_step_is_resolved_with_all_that_had_begun_inside_of_it(store, held, is
     nest(store, held, "other", op=BeginStep)
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
 
-    store.apply([ResolveStep(held.run_id, "outer", "me", "", is_done=is_done)])
+    store.do(ResolveStep(held.run_id, "outer", "me", "", is_done=is_done))
 
     found = {name for name, _, done, _ in steps(store, held.run_id) if not done}
     assert found == {"other"}

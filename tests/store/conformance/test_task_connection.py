@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from duly.errors import BadOption, TransactionEnded
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.store.conformance.verbs import enqueue_and_claim, state_of, success
 
 pytestmark = pytest.mark.usefixtures("worker")

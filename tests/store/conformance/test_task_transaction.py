@@ -4,7 +4,7 @@ import pytest
 
 from duly.core.states import State
 from duly.core.verdict import Finish
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.store.conformance.verbs import (
     OTHER_WORKER,
     another_try,

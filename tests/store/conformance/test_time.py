@@ -2,7 +2,8 @@
 
 import pytest
 
-from duly.store.ops import Settled, Ticked
+from duly.store.ops.runs import Settled
+from duly.store.ops.upkeep import Ticked
 from tests.store.conformance.verbs import (
     SECOND,
     accept,

@@ -13,25 +13,12 @@ from duly.core.outcome import ErrorText, Lost
 from duly.core.record import Claim, ClaimedRun, RunRecord
 from duly.core.states import State
 from duly.core.verdict import UNKNOWN_POLICY, AttemptState, Finish, Requeue, decide, describe
-from duly.store.carrier_ops import ClaimCarried, HandOver
-from duly.store.ops import (
-    Accepted,
-    Cancel,
-    ClaimRuns,
-    Enqueue,
-    Key,
-    PauseQueue,
-    Recover,
-    RegisterWorker,
-    RetriedRun,
-    RetryRun,
-    Settle,
-    Settled,
-    Tick,
-    Ticked,
-    Want,
-)
-from duly.store.protocol import RunFilter
+from duly.store.ops.carriers import ClaimCarried, HandOver
+from duly.store.ops.operators import Cancel, PauseQueue, RetriedRun, RetryRun
+from duly.store.ops.recovery import Recover
+from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Key, Settle, Settled, Want
+from duly.store.ops.upkeep import RegisterWorker, Tick, Ticked
+from duly.store.reads import RunFilter
 
 TASK = "shop:send"
 OTHER_TASK = "shop:bill"
@@ -88,7 +75,7 @@ def key(
 
 def accept(store: Any, **options: Any) -> Accepted:
     """Enqueue one run and return the whole answer."""
-    return store.apply([order(**options)])[0]
+    return store.do(order(**options))
 
 
 def enqueue_one(store: Any, **options: Any) -> str:
@@ -114,7 +101,7 @@ def register(
     """Make a worker known and live, perhaps with lanes that it sees to; return its id."""
     known, seen_to = json.dumps(tasks), json.dumps(lanes or {})
     op = RegisterWorker(worker, "host", 4711, 15.0, '["default"]', known, seen_to)
-    store.apply([op])
+    store.do(op)
     return worker
 
 
@@ -129,7 +116,7 @@ def claim(
     after_queue: str = "",
 ) -> list[Claim]:
     """Claim up to `limit` runs."""
-    return store.apply([ClaimRuns(worker, (Want(queue, lane, limit),), tasks, after_queue)])[0]
+    return store.do(ClaimRuns(worker, (Want(queue, lane, limit),), tasks, after_queue))
 
 
 def claimed_ids(store: Any, limit: int = 1000, **options: Any) -> list[str]:
@@ -187,7 +174,7 @@ def hand_back_op(claim: Claim) -> Settle:
 
 def settle(store: Any, op: Settle) -> Settled:
     """Record how one attempt ended."""
-    return store.apply([op])[0]
+    return store.do(op)
 
 
 def succeed(store: Any, claim: Claim, result: str | None = None) -> Settled:
@@ -255,12 +242,12 @@ def recover(
     stopped: bool = False,
 ) -> list[str]:
     """Declare a worker dead; return the runs that were taken from it."""
-    return store.apply([Recover(worker, judge, stopped)])[0]
+    return store.do(Recover(worker, judge, stopped))
 
 
 def tick(store: Any, limit: int = 1000) -> Ticked:
     """Do the upkeep once."""
-    return store.apply([Tick(limit)])[0]
+    return store.do(Tick(limit))
 
 
 # -- carrying --
@@ -271,12 +258,12 @@ def hand_over(
 ) -> list[CarrierMessage]:
     """Mark runs of these tasks, or of the usual one, as handed over; return their messages."""
     op = HandOver(tasks or (TASK,), stale=MINUTE, longest=3 * MINUTE, limit=limit, most=most)
-    return store.apply([op])[0].messages
+    return store.do(op).messages
 
 
 def take(store: Any, message: CarrierMessage, worker: str = WORKER) -> Claim | None:
     """Claim what a message is about, if it is to be had."""
-    return store.apply([ClaimCarried(worker, message.run_id, message.claim_number)])[0]
+    return store.do(ClaimCarried(worker, message.run_id, message.claim_number))
 
 
 # -- operating --
@@ -284,12 +271,12 @@ def take(store: Any, message: CarrierMessage, worker: str = WORKER) -> Claim | N
 
 def cancel(store: Any, run_id: str, reason: str = "") -> str | None:
     """Cancel a run."""
-    return store.apply([Cancel(run_id, ACTOR, reason)])[0]
+    return store.do(Cancel(run_id, ACTOR, reason))
 
 
 def redrive(store: Any, run_id: str, **options: Any) -> RetriedRun:
     """Queue a final run again."""
-    return store.apply([RetryRun(run_id, ACTOR, **options)])[0]
+    return store.do(RetryRun(run_id, ACTOR, **options))
 
 
 def pausing(queue: str) -> PauseQueue:
@@ -299,12 +286,12 @@ def pausing(queue: str) -> PauseQueue:
 
 def pause(store: Any, queue: str = "default") -> None:
     """Stop a queue."""
-    store.apply([pausing(queue)])
+    store.do(pausing(queue))
 
 
 def resume(store: Any, queue: str = "default") -> None:
     """Let a queue go on."""
-    store.apply([PauseQueue(queue, paused=False, actor=ACTOR)])
+    store.do(PauseQueue(queue, paused=False, actor=ACTOR))
 
 
 # -- looking --

@@ -10,8 +10,9 @@ import pytest
 from duly import faultpoints
 from duly.connections import execute_dialogue
 from duly.errors import StoreBusy
-from duly.store.lock_ops import AcquireLock
-from duly.store.ops import PauseQueue, Settled
+from duly.store.ops.locks import AcquireLock
+from duly.store.ops.operators import PauseQueue
+from duly.store.ops.runs import Settled
 from duly.store.postgres import write_paths
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_and_claim, fail, key, order, redrive, register

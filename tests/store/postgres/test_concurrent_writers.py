@@ -15,7 +15,9 @@ import pytest
 from duly.connections import execute_dialogue
 from duly.core.concurrency_limits import limited_lane, range_of
 from duly.errors import StoreFull, StoreUnavailable, WouldBlockItself
-from duly.store.ops import Enqueue, RecoverOrphans, Settled
+from duly.store.ops.recovery import RecoverOrphans
+from duly.store.ops.runs import Enqueue, Settled
+from duly.store.ops.steps import SendEvent
 from duly.store.postgres import held_names
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import SQL as CLAIM
@@ -24,7 +26,6 @@ from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.settle import SQL as SETTLE
 from duly.store.postgres.settle import _endings
 from duly.store.postgres.wakeup import PostgresHints
-from duly.store.step_ops import SendEvent
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     LANE,
@@ -119,11 +120,11 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
     connection.commit()
     connection.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [held.run_id])
 
-    while_locked = store.apply([RecoverOrphans(lost, 10)])[0]
+    while_locked = store.do(RecoverOrphans(lost, 10))
     connection.rollback()
 
     assert while_locked == []
-    assert store.apply([RecoverOrphans(lost, 10)])[0] == [held.run_id]
+    assert store.do(RecoverOrphans(lost, 10)) == [held.run_id]
 
 
 # -- rule 13: a caller's open transaction delays nobody --
@@ -202,7 +203,7 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
     with pytest.raises(
         StoreUnavailable, match=r"'invoice-7'.*commit or roll back that transaction"
     ):
-        store.apply([order(key="invoice-7")])
+        store.do(order(key="invoice-7"))
 
     connection.rollback()
     assert accept(store, key="invoice-7").new
@@ -216,7 +217,7 @@ def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(st
     for act in (order(key="invoice-7"), SendEvent("paid", "1")):
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
-            store.apply([act])
+            store.do(act)
         assert time.monotonic() - began < 4  # It gives up after two seconds.
 
     connection.rollback()
@@ -424,7 +425,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(store, connection)
     connection.commit()
 
     with pytest.raises(StoreFull, match=r"(?s)the disk of .* is full .*; free disk space"):
-        store.apply([order(key="k")])
+        store.do(order(key="k"))
 
     connection.execute("DROP TRIGGER full_disk ON duly_runs")
     connection.commit()

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.ops import PauseQueue
+from duly.store.ops.operators import PauseQueue
 from duly.store.postgres.connection import PostgresSession
 from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresServer
@@ -24,7 +24,7 @@ def store(url: str):
     """A store in it, which has written before."""
     with closing(open_store(url)) as store:
         register(store)
-        store.apply([order(key="before")])
+        store.do(order(key="before"))
         yield store
 
 
@@ -50,7 +50,7 @@ def crash_before_commit(url: str, private_postgres: PostgresServer, monkeypatch)
 def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, crash_before_commit):
     op = order(key="k")
 
-    (answer,) = store.apply([op])
+    answer = store.do(op)
 
     assert (answer.run_id, answer.new) == (op.run_id, True)
     assert store.get_run(op.run_id) is not None
@@ -58,4 +58,4 @@ def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, cr
 
 def test_an_op_that_a_crash_may_have_taken_back_is_not_acknowledged(store, crash_before_commit):
     with pytest.raises(StoreUnavailable, match="is unknown"):
-        store.apply([PauseQueue("default", True, "me", "")])
+        store.do(PauseQueue("default", True, "me", ""))

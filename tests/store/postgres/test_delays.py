@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from duly.connections import execute_dialogue
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.integrations.evidence import SCALE, keep
 from tests.store.conformance.verbs import claim, enqueue_one, order, succeed
 

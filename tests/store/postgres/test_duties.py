@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from duly.limits import TRANSACTION_BYTES, WATCHERS
-from duly.store.carrier_ops import RerouteRuns
-from duly.store.duties import DutyTurn
-from duly.store.ops import Prune, RecoverOrphans, RollUpCounts, Tick
+from duly.store.ops.carriers import RerouteRuns
+from duly.store.ops.recovery import RecoverOrphans
+from duly.store.ops.steps import RecheckWaits
+from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts, Tick
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.maintenance import TICK
 from duly.store.postgres.session_settings import UPKEEP
 from duly.store.statements import load
-from duly.store.step_ops import RecheckWaits
 from duly.store.store_factory import open_store
 from duly.worker.services.maintenance import TickPolicy
 from duly.worker.services.recovery import judge_unknown
@@ -84,41 +84,41 @@ class TestTurns:
     def test_a_duty_is_done_once_in_its_interval_by_whoever_comes_first(self, store, other, op):
         op = op._replace(turn=TURN)
 
-        first, second = store.apply([op])[0], other.apply([op])[0]
+        first, second = store.do(op), other.do(op)
 
         assert first is not None
         assert second is None
 
     @pytest.mark.parametrize("op", DUTIES, ids=lambda op: type(op).__name__)
     def test_who_asks_without_a_turn_does_it_at_any_time(self, store, other, connection, op):
-        store.apply([op._replace(turn=TURN)])
+        store.do(op._replace(turn=TURN))
         hold(connection, "duty")
 
-        assert other.apply([op])[0] is not None
+        assert other.do(op) is not None
 
     def test_it_is_done_again_when_the_interval_is_over(self, store, other, connection):
         op = Tick(100, TURN)
-        store.apply([op])
+        store.do(op)
         connection.execute("UPDATE duly_duties SET done_at = done_at - interval '61 seconds'")
         connection.commit()
 
-        assert other.apply([op])[0] is not None
-        assert store.apply([op])[0] is None
+        assert other.do(op) is not None
+        assert store.do(op) is None
 
     def test_a_clock_that_was_set_back_does_not_put_a_duty_off(self, store, other, connection):
         op = Tick(100, TURN)
-        store.apply([op])
+        store.do(op)
         connection.execute("UPDATE duly_duties SET done_at = done_at + interval '1 day'")
         connection.commit()
 
-        assert other.apply([op])[0] is not None
+        assert other.do(op) is not None
 
     def test_two_workers_never_do_it_at_the_same_time(self, store, connection):
         hold(connection, "tick")
 
-        (with_interval,) = store.apply([Tick(100, DutyTurn("tick", MINUTE))])
-        (without,) = store.apply([Tick(100, DutyTurn("tick"))])
-        (another,) = store.apply([Tick(100, DutyTurn("another"))])
+        with_interval = store.do(Tick(100, DutyTurn("tick", MINUTE)))
+        without = store.do(Tick(100, DutyTurn("tick")))
+        another = store.do(Tick(100, DutyTurn("another")))
 
         assert (with_interval, without) == (None, None)
         assert another is not None
@@ -135,9 +135,9 @@ class TestTurns:
         with monkeypatch.context() as patch:
             patch.setattr(PostgresSession, "execute", fail)
             with pytest.raises(Exception, match="struck"):
-                store.apply([op])
+                store.do(op)
 
-        assert other.apply([op])[0] is not None
+        assert other.do(op) is not None
 
     def test_when_the_holder_is_killed_the_next_who_asks_does_it(self, url, store, connection):
         op = Tick(100, DutyTurn("tick", 0.1))
@@ -148,7 +148,7 @@ class TestTurns:
             pid = connection.info.backend_pid
             assert admin.execute("SELECT pg_terminate_backend(%s, 30000)", [pid]).fetchone()[0]
 
-        assert store.apply([op])[0] is not None
+        assert store.do(op) is not None
 
     def test_a_holder_that_is_frozen_delays_what_is_due_by_a_second(self, store, connection):
         run_id = enqueue_one(store, delay_seconds=0.001)
@@ -156,7 +156,7 @@ class TestTurns:
         hold(connection, "tick")
         ticks = TickPolicy(store)
         ticks.look(99.0, due=False, stuck=True, parked=False)  # As a new worker does.
-        store.apply([Tick(0)])
+        store.do(Tick(0))
         late = enqueue_one(store, delay_seconds=0.001)
         wait_until(lambda: store.peek().next_due_in <= 0, seconds=TIMEOUT, what="it is due")
 
@@ -171,7 +171,7 @@ class TestTurns:
         (run_id,) = enqueue_many(store, 1, task="shop:new")
         tick(store)
         assert run_of(store, run_id).parked == "unregistered"
-        store.apply([Tick(100, DutyTurn("tick", MINUTE))])
+        store.do(Tick(100, DutyTurn("tick", MINUTE)))
 
         register(other, "new", tasks=("shop:new",))
         TickPolicy(other).look(100.0, due=False, stuck=False, parked=True)
@@ -213,7 +213,7 @@ class TestManyWorkers:
     def test_all_lists_of_tasks_are_taken_into_account(self, store):
         for number in range(50):
             register(store, f"worker {number}", tasks=(f"shop:task{number % 5}", OTHER_TASK))
-        store.apply([Tick(100)])
+        store.do(Tick(100))
         known = [enqueue_one(store, task=f"shop:task{number}") for number in range(5)]
         unknown = enqueue_one(store, task="shop:task5")
 
@@ -231,7 +231,7 @@ class TestManyWorkers:
             taken = []
             for _ in range(9):
                 began = time.perf_counter()
-                store.apply([Tick(1000)])
+                store.do(Tick(1000))
                 taken.append(time.perf_counter() - began)
             return median(taken)
 
@@ -336,7 +336,7 @@ class TestRechecks:
         """Look at all waits as a worker does; return how many go on."""
         roused, op = 0, RecheckWaits("", limit, DutyTurn("recheck", 0.000_001))
         while True:
-            (found,) = store.apply([op])
+            found = store.do(op)
             roused += found.roused
             if not found.after:
                 return roused
@@ -385,7 +385,7 @@ class TestRechecks:
 
     def test_a_look_that_broke_off_does_not_count(self, store, connection, looks):
         self.add_waits(connection, 10)
-        (found,) = store.apply([RecheckWaits("", 5, DutyTurn("recheck", 0.000_001))])
+        found = store.do(RecheckWaits("", 5, DutyTurn("recheck", 0.000_001)))
         assert found.after
         looks.clear()
 

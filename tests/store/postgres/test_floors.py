@@ -9,8 +9,8 @@ import pytest
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
-from duly.store.admin_ops import LimitQueue
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops.operators import LimitQueue
+from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.postgres import floors
 from duly.store.postgres.limited_claims import SQL as CLAIM
 from duly.store.store_factory import open_store
@@ -134,7 +134,7 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
         if kind == "queue":
-            store.apply([LimitQueue("default", 2, ACTOR)])
+            store.do(LimitQueue("default", 2, ACTOR))
         enqueue_many(store, 4, lane=lane)
         first = take(store, limits)
         connection.execute("UPDATE duly_runs SET claimed_at = claimed_at - interval '1 hour'")
@@ -201,7 +201,7 @@ def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
 
 def take(store: Any, limits: ClaimLimits) -> list[Claim]:
     """Claim up to ten runs under these limits."""
-    return store.apply([ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits)])[0]
+    return store.do(ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from duly.store.guard_ops import AcquireKey, FailKey, ForgetKey, Guarded
+from duly.store.ops.guard import AcquireKey, FailKey, ForgetKey, Guarded
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import SECOND
 from tests.store.postgres.verbs import InBackground, wait_for_a_lock
@@ -27,7 +27,7 @@ CREATE TRIGGER gate BEFORE INSERT ON duly_guarded FOR EACH ROW EXECUTE FUNCTION 
 
 
 def acquire(store: Any, owner: str) -> Guarded:
-    return store.apply([AcquireKey("invoice:42", owner, "a host", None, 30 * SECOND, None)])[0]
+    return store.do(AcquireKey("invoice:42", owner, "a host", None, 30 * SECOND, None))
 
 
 def fail(store: Any, owner: str, taken: Guarded) -> None:
@@ -53,7 +53,7 @@ def test_a_fence_grows_although_an_earlier_asker_is_given_the_key_later(url, sto
         quick = acquire(store, "quick")
         fail(store, "quick", quick)
         if is_forgotten:
-            store.apply([ForgetKey("invoice:42")])
+            store.do(ForgetKey("invoice:42"))
 
         gate.execute(f"SELECT pg_advisory_unlock({GATE})")
         late = slow.answer()

@@ -9,10 +9,10 @@ from queue import Queue
 from typing import Any
 
 from duly.connections import execute_dialogue
+from duly.store.ops.steps import SendEvent
 from duly.store.postgres import held_names
 from duly.store.postgres.held_names import HeldNames
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
-from duly.store.step_ops import SendEvent
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT, order
@@ -62,7 +62,7 @@ def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
     with ThreadPoolExecutor(40) as callers:
         waiting = [callers.submit(store.apply, [order(key="held")]) for _ in range(40)]
         wait_until(lambda: "held" in tries, seconds=TIMEOUT, what="a try")
-        assert store.apply([order(key="free")])[0].new
+        assert store.do(order(key="free")).new
         # One try for all that came at once, and one for the first of them alone.
         assert tries.count("held") <= 2
         connection.commit()

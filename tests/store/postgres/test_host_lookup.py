@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import host_lookup
 from duly.store.postgres.address import Address

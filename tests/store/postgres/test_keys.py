@@ -10,7 +10,8 @@ import pytest
 
 from duly import faultpoints
 from duly.connections import execute_dialogue
-from duly.store.ops import Accepted, Enqueue, Key, ResetKey, Settled
+from duly.store.ops.operators import ResetKey
+from duly.store.ops.runs import Accepted, Enqueue, Key, Settled
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -72,7 +73,7 @@ def watcher(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
 
 def in_a_transaction_of_its_own(url: str, op: Enqueue) -> Accepted:
     with closing(open_store(url)) as store:
-        return store.apply([op])[0]
+        return store.do(op)
 
 
 def in_a_callers_transaction(url: str, op: Enqueue, *, autocommit: bool = False) -> Accepted:
@@ -183,7 +184,7 @@ def test_a_run_has_its_key_if_the_key_is_reset_inside_its_enqueue(
 
     answer = waiting.answer()
     assert (answer.run_id, answer.new) == (late.run_id, True)
-    again = store.apply([order(key="k")])[0]
+    again = store.do(order(key="k"))
     assert (again.run_id, again.new) == (late.run_id, False)
 
 
@@ -203,7 +204,7 @@ def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
     watcher.execute("DELETE FROM gate")
     assert waiting.answer().done
 
-    answer = store.apply([order(key=key("k", active_only=True))])[0]
+    answer = store.do(order(key=key("k", active_only=True)))
     assert (answer.run_id, answer.new) == (first.run_id, False)
 
 
@@ -238,7 +239,7 @@ def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_
     answer = waiting.answer()
     assert (answer.run_id, answer.new) == (other.run_id, False)
     assert store.get_run(late.run_id) is None
-    assert store.apply([order(task=TASK, key=key_of("k", OTHER_TASK))])[0].run_id == other.run_id
+    assert store.do(order(task=TASK, key=key_of("k", OTHER_TASK))).run_id == other.run_id
 
 
 @pytest.mark.parametrize("is_expired", [False, True])
@@ -271,9 +272,9 @@ def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
 
 
 def test_a_process_that_does_not_know_the_new_name_finds_its_keys(store):
-    first = store.apply([order(task=TASK, key=key_of("k", OTHER_TASK))])[0]
+    first = store.do(order(task=TASK, key=key_of("k", OTHER_TASK)))
 
-    answer = store.apply([order(task=OTHER_TASK, key="k")])[0]
+    answer = store.do(order(task=OTHER_TASK, key="k"))
 
     assert (answer.run_id, answer.new) == (first.run_id, False)
 
@@ -283,7 +284,7 @@ def test_a_key_is_reset_under_all_names(store):
 
     assert store.apply([ResetKey(OTHER_TASK, "k", "tester")]) == [True]
 
-    assert store.apply([order(task=OTHER_TASK, key=key_of("k", TASK))])[0].new
+    assert store.do(order(task=OTHER_TASK, key=key_of("k", TASK))).new
 
 
 def test_a_redriven_run_holds_its_key_under_all_names(store):
@@ -292,7 +293,7 @@ def test_a_redriven_run_holds_its_key_under_all_names(store):
 
     assert redrive(store, held.run_id, other_names=(OTHER_TASK,)).done
 
-    answer = store.apply([order(task=OTHER_TASK, key="k")])[0]
+    answer = store.do(order(task=OTHER_TASK, key="k"))
     assert (answer.run_id, answer.new) == (held.run_id, False)
 
 
@@ -305,7 +306,7 @@ def test_a_retry_that_is_refused_holds_its_key_under_no_name(store):
     refused = redrive(store, held.run_id, other_names=(OTHER_TASK,))
 
     assert (refused.done, refused.held_by) == (False, other)
-    assert store.apply([order(task=TASK, key=key("k", active_only=True))])[0].new
+    assert store.do(order(task=TASK, key=key("k", active_only=True))).new
 
 
 @pytest.mark.parametrize("other_names", [(), ("shop:old", "shop:older")])

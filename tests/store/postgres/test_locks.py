@@ -3,8 +3,8 @@
 from contextlib import closing
 from typing import Any
 
-from duly.store.lock_ops import AcquireLock, RenewLock
-from duly.store.ops import PauseQueue
+from duly.store.ops.locks import AcquireLock, RenewLock
+from duly.store.ops.operators import PauseQueue
 from duly.store.postgres.locks import acquire
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import ACTOR, SECOND
@@ -12,11 +12,11 @@ from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 
 def take(store: Any, owner: str = "a") -> Any:
-    return store.apply([AcquireLock("index", owner, "a host", SECOND)])[0]
+    return store.do(AcquireLock("index", owner, "a host", SECOND))
 
 
 def renew(store: Any) -> bool:
-    return store.apply([RenewLock("index", "a", 1, SECOND)])[0]
+    return store.do(RenewLock("index", "a", 1, SECOND))
 
 
 def test_a_lock_is_renewed_while_other_writes_of_its_process_wait(url, store, connection):

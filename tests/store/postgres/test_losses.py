@@ -17,7 +17,8 @@ import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
-from duly.store.ops import AddLogs, Settled
+from duly.store.ops.runs import Settled
+from duly.store.ops.updates import AddLogs
 from duly.store.store_factory import open_store
 from tests.servers.postgres import PostgresEndpoint
 from tests.store.conformance.verbs import (
@@ -229,7 +230,7 @@ def test_an_enqueue_is_accepted_once(store, reader, sweep, options):
     def act(_):
         op = order(**options)
         before = len(listed_ids(reader))
-        assert store.apply([op])[0].new
+        assert store.do(op).new
         assert len(listed_ids(reader)) == before + 1
         assert run_of(reader, op.run_id).tags == op.tags
 
@@ -268,8 +269,8 @@ def test_a_keyed_enqueue_is_accepted_once_and_as_new(store, reader, sweep):
     def act(_):
         op = order(key=order().run_id)
         before = len(listed_ids(reader))
-        assert store.apply([op])[0].new
-        assert store.apply([order(key=op.key)])[0].run_id == op.run_id
+        assert store.do(op).new
+        assert store.do(order(key=op.key)).run_id == op.run_id
         assert len(listed_ids(reader)) == before + 1
 
     assert sweep(nothing, act) >= 5

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from duly.core.states import SlotKind
-from duly.store.carrier_ops import RerouteRuns
-from duly.store.ops import Enqueue
+from duly.store.ops.carriers import RerouteRuns
+from duly.store.ops.runs import Enqueue
 from duly.store.postgres import carried_runs, maintenance
 from duly.store.postgres.maintenance import TICK
 from duly.store.store_factory import open_store

@@ -10,7 +10,7 @@ import pytest
 from duly import Duly
 from duly.errors import QueueFull, StoreRefused
 from duly.guard import Guard
-from duly.store.ops import EnqueueAgain
+from duly.store.ops.runs import EnqueueAgain
 from duly.store.store_factory import open_store
 from tests.docs.pages import DOCS, blocks
 from tests.store.conformance.verbs import order

@@ -5,7 +5,7 @@ import uuid
 import psycopg
 import pytest
 
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import enqueue_and_claim, register, success
 

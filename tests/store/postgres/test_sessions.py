@@ -11,7 +11,9 @@ import pytest
 
 from duly import faultpoints
 from duly.errors import AttemptTimedOut, ReadTooSlow, StoreUnavailable
-from duly.store.ops import AddLogs, HandBackUnknown, Settled
+from duly.store.ops.recovery import HandBackUnknown
+from duly.store.ops.runs import Settled
+from duly.store.ops.updates import AddLogs
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import heartbeats, vacuum
 from duly.store.postgres.address import Address
@@ -313,7 +315,7 @@ def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
     unknown = claim_without_commit(connection)
     connection.commit()
 
-    given_back = store.apply([HandBackUnknown(WORKER, frozenset({known.run_id}))])[0]
+    given_back = store.do(HandBackUnknown(WORKER, frozenset({known.run_id})))
 
     assert given_back == unknown
     assert state_of(store, unknown[0]) == "queued"

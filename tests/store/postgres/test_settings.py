@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from duly.errors import StoreError, StoreReadOnly, StoreRefused, StoreUnavailable
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from duly.store.postgres.address import Address
 from duly.store.postgres.arrays import optional_texts, texts
 from duly.store.postgres.connection import PostgresSession, connect
@@ -191,7 +191,7 @@ def test_the_shown_address_has_no_password(postgres_server, url):
     with closing(open_store(url.replace("duly@", f"duly:{ENCODED}@"))) as store:
         assert store.shown_url == url.replace("duly@", "duly:***@")
         with pytest.raises(StoreError) as caught:
-            store.apply([order(run_id="no uuid")])
+            store.do(order(run_id="no uuid"))
         assert SECRET not in everything_said(caught.value)
         assert "duly:***@" in str(caught.value)
 

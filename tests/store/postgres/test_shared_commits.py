@@ -7,8 +7,9 @@ import pytest
 
 from duly import faultpoints
 from duly.errors import StoreBusy
-from duly.store.lock_ops import AcquireLock, ReleaseLock
-from duly.store.ops import PauseQueue, Tick
+from duly.store.ops.locks import AcquireLock, ReleaseLock
+from duly.store.ops.operators import PauseQueue
+from duly.store.ops.upkeep import Tick
 from duly.store.postgres import write_paths
 from duly.store.store_factory import open_store
 
@@ -41,7 +42,7 @@ def test_ops_before_a_tick_are_written_once_when_an_op_behind_it_fails(store, st
         is_leading.set()
         assert may_lead.wait(SOON)
 
-    (locked,) = store.apply([AcquireLock("mine", "me", "me", 60_000_000)])
+    locked = store.do(AcquireLock("mine", "me", "me", 60_000_000))
     release = ReleaseLock("mine", "me", locked.fence)
     blocked = AcquireLock("held", "me", "me", 1_000_000)
     pause = PauseQueue("default", True, "me", "")

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from duly.connections import execute_dialogue
-from duly.store.ops import Cancel
+from duly.store.ops.operators import Cancel
+from duly.store.ops.steps import BeginStep, RecheckWaits, SendEvent, WakeRuns
 from duly.store.postgres.steps import SQL
-from duly.store.step_ops import BeginStep, RecheckWaits, SendEvent, WakeRuns
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.test_steps import suspend
@@ -28,7 +28,7 @@ from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 def wait_for_event(store: Any, name: str) -> Any:
     """Claim a run that has come to a wait for an event."""
     held = enqueue_and_claim(store)
-    store.apply([BeginStep(held.run_id, held.claim_number, "name", "wait", name)])
+    store.do(BeginStep(held.run_id, held.claim_number, "name", "wait", name))
     return held
 
 
@@ -60,7 +60,7 @@ def test_an_open_transaction_that_sent_an_event_delays_no_other_write(store, con
 
     def write() -> Any:
         tick(store)
-        (found,) = store.apply([RecheckWaits("", 100)])
+        found = store.do(RecheckWaits("", 100))
         store.apply([WakeRuns((held.run_id,)), SendEvent("another", "7")])
         return found.roused, cancel(store, held.run_id)
 
@@ -112,7 +112,7 @@ def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connect
     )
     connection.execute("DELETE FROM duly_runs WHERE id = %s", [held.run_id])
 
-    store.apply([SendEvent("paid", "7")])
+    store.do(SendEvent("paid", "7"))
     waking = InBackground(lambda: tick(store))
     wait_for_a_lock(url, what="the tick waits for the suspension")
     connection.commit()
@@ -123,7 +123,7 @@ def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connect
 
 def test_a_wake_up_waits_for_the_suspension_that_is_under_way(url, store, connection):
     held = enqueue_and_claim(store)
-    store.apply([BeginStep(held.run_id, held.claim_number, "name", "gather", "[]")])
+    store.do(BeginStep(held.run_id, held.claim_number, "name", "gather", "[]"))
     place = {"ids": [held.run_id], "names": ["name"]}
     connection.execute(SQL["lock_waits"], place)
 
@@ -195,7 +195,7 @@ def test_cancelling_runs_that_an_event_wakes_does_not_deadlock(url, store):
     held = sorted((wait_for_event(store, "paid") for _ in range(2)), key=lambda each: each.run_id)
     for each in held:
         suspend(store, each)
-    store.apply([SendEvent("paid", "7")])
+    store.do(SendEvent("paid", "7"))
     cancels = [Cancel(each.run_id, "tester") for each in reversed(held)]
     with (
         closing(open_store(url)) as another,

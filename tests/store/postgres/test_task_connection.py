@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row
 
 from duly.errors import BadOption, TransactionEnded
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import enqueue_and_claim, state_of, success
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from duly.store.step_ops import SendEvent
+from duly.store.ops.steps import SendEvent
 from tests.store.conformance.verbs import OTHER_TASK, TASK, enqueue_one, key, listed_ids, order
 from tests.store.sqlite.verbs import BOTH_JOURNALS
 

@@ -18,7 +18,7 @@ import pytest
 
 from duly.core.states import SlotKind
 from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, WouldBlockItself
-from duly.store.ops import Settled
+from duly.store.ops.runs import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
 from duly.store.sqlite.inspector import SQL as INSPECT

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from duly.errors import StoreRefused
-from duly.store.admin_ops import InterruptRestored
+from duly.store.ops.operators import InterruptRestored
 from duly.store.sqlite import file_identity
 from duly.store.sqlite.transfer import reading
 from tests.store.conformance.verbs import (
@@ -74,7 +74,7 @@ def test_a_worker_starts_on_a_copy_that_was_restored(store, path):
     copy = copy_of(path, store)
 
     with open_at(copy) as other:
-        (aside,) = other.apply([InterruptRestored(other.now(), "ann", "restored", 100)])
+        aside = other.do(InterruptRestored(other.now(), "ann", "restored", 100))
         register(other)
 
         assert aside.runs == 1
@@ -84,7 +84,7 @@ def test_a_worker_starts_on_a_copy_that_was_restored(store, path):
 def test_a_worker_starts_on_a_copy_in_which_nothing_can_run(store, path):
     register(store)
     enqueue_one(store)
-    store.apply([success(*claim(store, 1))])
+    store.do(success(*claim(store, 1)))
     copy = copy_of(path, store)
 
     with open_at(copy) as other:

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
 from duly.store.statements import load
 from duly.store.store_factory import open_store
@@ -47,7 +47,7 @@ def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_end
     with open_at(tmp_path / "duly.db") as store:
         register(store)
         enqueue_many(store, 5, lane=lane)
-        assert len(store.apply([op])[0]) == 2
+        assert len(store.do(op)) == 2
         few = _steps(store, op)
         enqueue_many(store, 1_000, lane=lane)
         enqueue_many(store, 200)

@@ -15,7 +15,7 @@ from contextlib import closing
 import pytest
 
 from duly import faultpoints
-from duly.store.protocol import RunFilter
+from duly.store.reads import RunFilter
 from duly.store.sqlite import process_resources as process_module
 from tests.integrations.evidence import SCALE, keep
 from tests.servers.processes import wait_until

@@ -11,8 +11,8 @@ import pytest
 
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow
-from duly.store.protocol import RunFilter
 from duly.store.read_deadline import limit_read_time
+from duly.store.reads import RunFilter
 from duly.store.sqlite.inspector import SQL, _filter
 from tests.store.conformance.verbs import (
     enqueue_and_fail,

@@ -29,4 +29,4 @@ def test_a_writer_that_is_struck_leaves_the_lock_of_the_file_to_others(store, pa
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(other, fcntl.LOCK_UN)
         assert number > 20
-    store.apply([order()])
+    store.do(order())

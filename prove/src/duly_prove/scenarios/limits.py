@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 from duly.clock import monotonic, new_id
 from duly.core.states import SlotKind
-from duly.store.ops import Enqueue, Recover
+from duly.store.ops.recovery import Recover
+from duly.store.ops.runs import Enqueue
 from duly_prove.claimer_process import (
     CAPACITY,
     LANE,
@@ -114,7 +115,7 @@ def _kill_one(trial: Trial, claimers: list[ClaimerProcess], program: str) -> Non
 def _end(trial: Trial, claimer: ClaimerProcess) -> None:
     claimer.process.kill()
     claimer.process.wait()
-    trial.app.store.apply([Recover(claimer.worker_id, requeue_lost)])
+    trial.app.store.do(Recover(claimer.worker_id, requeue_lost))
 
 
 def _count_unfinished(trial: Trial) -> int:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from duly.store.lock_ops import ReleaseLock, RenewLock
+from duly.store.ops.locks import ReleaseLock, RenewLock
 from duly_prove.faults import InjectedFault
 from duly_prove.racer_process import LockRacers, RacerResult
 from duly_prove.trial import Trial
@@ -71,7 +71,7 @@ def broken_races(races: Iterable[Race]) -> Iterator[str]:
 def _expire(trial: Trial, holder: RacerResult) -> InjectedFault:
     """Expire the holder's lock at once, as if the holder had vanished that long ago."""
     op = RenewLock(_NAME, holder.owner, holder.fence, ttl=1)
-    (is_ours,) = trial.app.store.apply([op])
+    is_ours = trial.app.store.do(op)
     return InjectedFault("expiry", "lock", holder.pid, None, took_effect=is_ours)
 
 

@@ -20,8 +20,8 @@ from duly.core.schedule import (
     trigger_text,
 )
 from duly.store.due_schedules import fire_due
+from duly.store.ops.schedules import PutSchedule
 from duly.store.protocol import Store
-from duly.store.schedule_ops import PutSchedule
 from duly.store.store_factory import open_store
 from duly_prove.faults import InjectedFault
 from duly_prove.history import DueInstant

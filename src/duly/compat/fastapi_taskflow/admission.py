@@ -17,7 +17,8 @@ from duly.clock import boot_id, new_id
 from duly.core.outcome import Cancelled, Outcome, Refused
 from duly.core.record import Claim
 from duly.core.states import RESERVED_TAGS
-from duly.store.protocol import RunFilter, Store
+from duly.store.protocol import Store
+from duly.store.reads import RunFilter
 
 ACCEPTER_TAG = f"{RESERVED_TAGS}accepter"
 RUN_KEY_TAG = f"{RESERVED_TAGS}run_key"

@@ -18,7 +18,7 @@ from duly.compat.fastapi_taskflow.enqueue import with_reserved_tags
 from duly.compat.fastapi_taskflow.one_time import OneTimeTasks
 from duly.compat.fastapi_taskflow.queues import QueueLimits
 from duly.core.states import FINAL, State
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 
 TASK_ID_TAG = "taskflow_task_id"
 """The tag of moved tasks with the id that fastapi-taskflow had assigned."""

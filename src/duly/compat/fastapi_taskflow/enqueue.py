@@ -12,7 +12,8 @@ from duly.clock import monotonic
 from duly.core.states import FINAL, State
 from duly.errors import KeyConflict, LifespanNotStarted, RunNotFound, StoreUnavailable
 from duly.limits import ADDING_LEASE_SECONDS
-from duly.store.ops import Enqueue, ResetKey
+from duly.store.ops.operators import ResetKey
+from duly.store.ops.runs import Enqueue
 from duly.task import BoundTask, Call, accept
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def accept_run(
         if run.new or op.key is None or not _has_ended_without_success(run):
             return run
         # If several callers do this at once, one resets the key and the others find its new run.
-        duly.store.apply([ResetKey(op.task, op.key.text, resolve_actor(None), run.id)])
+        duly.store.do(ResetKey(op.task, op.key.text, resolve_actor(None), run.id))
 
 
 def _accept_call(duly: Duly, op: Enqueue) -> Run[Any]:

@@ -19,8 +19,8 @@ from duly.core.record import RunRecord
 from duly.core.states import RESERVED_TAGS, plain_tags
 from duly.errors import BadOption
 from duly.limits import PAGE, TAG_CHARACTERS
-from duly.store.ops import Cancel, ResetKey
-from duly.store.protocol import RunFilter
+from duly.store.ops.operators import Cancel, ResetKey
+from duly.store.reads import RunFilter
 
 _ONCE_TAG = f"{RESERVED_TAGS}once"
 _ONCE = (_ONCE_TAG, "1")
@@ -84,7 +84,7 @@ class OneTimeTasks:
         for run in before:
             if key is not None and run.key == key:
                 # Otherwise the idempotency key would return the run that must be replaced.
-                self._duly.store.apply([ResetKey(task.name, key, resolve_actor(None), run.id)])
+                self._duly.store.do(ResetKey(task.name, key, resolve_actor(None), run.id))
         bound = task.using(
             at=_zoned(run_at), key=key, tags=wish.tags, priority=wish.priority, queue=wish.queue
         )

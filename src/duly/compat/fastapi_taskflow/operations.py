@@ -22,8 +22,8 @@ from duly.errors import (
     TaskNotRegistered,
 )
 from duly.limits import NAME_BYTES, PAGE, SCAN_RUNS, TICK_BATCH
-from duly.store.admin_ops import RecordAuditEntry
-from duly.store.ops import Prune
+from duly.store.ops.operators import RecordAuditEntry
+from duly.store.ops.upkeep import Prune
 
 _SECONDS = {"min": 60, "hour": 3_600, "day": 86_400}
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([hd])")
@@ -205,7 +205,7 @@ class TaskOperations:
         """Change the limits of a queue in this process. Raise KeyError for an unknown queue."""
         changed = self._manager.update_queue_config(name, concurrency, max_size)
         limits = f"concurrency={concurrency}, max_size={max_size}"
-        self._duly.store.apply([RecordAuditEntry(name_of(actor), _LIMIT, f"queue {name}", limits)])
+        self._duly.store.do(RecordAuditEntry(name_of(actor), _LIMIT, f"queue {name}", limits))
         return changed
 
     def delete_history(self, value: int, unit: str, actor: object) -> dict[str, int]:

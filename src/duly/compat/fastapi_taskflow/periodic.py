@@ -7,7 +7,7 @@ from duly.api.schedules import trigger_of
 from duly.clock import MICROSECONDS
 from duly.core.schedule import IntervalTrigger, Trigger, trigger_text
 from duly.errors import BadOption
-from duly.store.ops import Key
+from duly.store.ops.runs import Key
 from duly.task import Call, accept
 
 _STARTUP_KEY = "duly.startup"

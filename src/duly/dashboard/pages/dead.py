@@ -7,7 +7,7 @@ from duly.dashboard import search_query
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
 from duly.limits import PAGE, PAGE_DEFAULT
-from duly.store.protocol import Inspector, RunFilter
+from duly.store.reads import Inspector, RunFilter
 
 _HOUR = 3_600_000_000
 WINDOWS = {"1h": _HOUR, "24h": 24 * _HOUR, "7d": 168 * _HOUR, "all": None}

@@ -13,7 +13,7 @@ from duly.dashboard.charts import window_start
 from duly.dashboard.pages import PageContent
 from duly.dashboard.stats import RunStats, run_stats
 from duly.limits import PAGE
-from duly.store.protocol import RunFilter
+from duly.store.reads import RunFilter
 
 _HOUR = 3_600_000_000
 _ORDERS: dict[str, Callable[[RunStats], float]] = {

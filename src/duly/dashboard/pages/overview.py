@@ -9,7 +9,7 @@ from duly.dashboard.charts import WINDOWS, chart, window_start
 from duly.dashboard.pages import PageContent
 from duly.dashboard.stats import HealthInputs, run_stats, summarize_health
 from duly.limits import PAGE
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 
 _TOP = 5
 _HOUR = 3_600_000_000

@@ -16,7 +16,7 @@ from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.pages import PageContent, PageNotFound
 from duly.errors import BadSchedule, DulyError
 from duly.limits import PAGE_DEFAULT
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 
 _FIRES = 5
 _OUTCOMES = 20

@@ -11,7 +11,7 @@ from duly.guard import Guard
 from duly.integrations.celery.ledger import guard_on_broker
 from duly.registry import main_module_name
 from duly.settings import load_settings
-from duly.store.guard_ops import DeadLetterRecord
+from duly.store.ops.guard import DeadLetterRecord
 
 ENGINE = "celery"
 

@@ -8,7 +8,7 @@ from duly.clock import MICROSECONDS
 from duly.errors import BadOption, DulyError
 from duly.guard import Guard
 from duly.guard.keys import stored_key
-from duly.store.guard_ops import AcquireKey, FailKey, Guarded
+from duly.store.ops.guard import AcquireKey, FailKey, Guarded
 
 _CELERY_ONCE_OPTIONS = {"keys": "keys", "graceful": "graceful", "timeout": "lock_expiry"}
 
@@ -69,10 +69,10 @@ class Reservation:
         found = self._ask()
         if found.is_ours:
             op = FailKey(self._op.key, self._op.owner, found.fence, self._op.ttl)
-            self._guard.call_ledger(lambda ledger: ledger.apply([op]))
+            self._guard.call_ledger(lambda ledger: ledger.do(op))
 
     def _ask(self) -> Guarded:
         answer: Any
-        (answer,) = self._guard.call_ledger(lambda ledger: ledger.apply([self._op]))
+        answer = self._guard.call_ledger(lambda ledger: ledger.do(self._op))
         found: Guarded = answer
         return found

@@ -45,7 +45,7 @@ from duly.integrations.celery.reservation import (
     options_from_celery_once,
 )
 from duly.limits import CRASH_LIMIT, GUARD_TTL_SECONDS, RESERVATION_SECONDS
-from duly.store.guard_ops import DeadLetterRecord
+from duly.store.ops.guard import DeadLetterRecord
 
 _LEAST_COUNTDOWN_SECONDS = 0.2
 _OUTAGE_SECONDS = 5.0

@@ -24,7 +24,7 @@ from duly.integrations.django.databases import (
 )
 from duly.integrations.django.task_transaction import DjangoTaskTransaction
 from duly.store.migrator import check
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 from duly.store.protocol import Store
 from duly.store.store_factory import open_store
 

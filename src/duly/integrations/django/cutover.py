@@ -33,7 +33,7 @@ from duly.integrations.django.executions import MOST_DISPATCHES
 from duly.integrations.django.project import databases, register_project_tasks
 from duly.integrations.django.tasks_api import TASK_CLASSES, InvalidTask, Task
 from duly.observe.logs import log_notice
-from duly.store.protocol import ScheduleFilter
+from duly.store.reads import ScheduleFilter
 
 ACTOR = "import-periodic-tasks"
 SCHEDULES, EXECUTIONS = (

@@ -21,9 +21,11 @@ from duly.integrations.django.databases import (
 )
 from duly.integrations.django.task_body import ON_EXTERNAL_CONNECTION, close_stale_connections
 from duly.interrupts import defer_interrupts
-from duly.store.ops import AddLogs, Op, SetProgress, Settle, Settled
+from duly.store.ops.op import A, AnyOp, Op
+from duly.store.ops.runs import Settle, Settled
+from duly.store.ops.steps import EndStep
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.outage_wait import retry_during_outage
-from duly.store.step_ops import EndStep
 
 T = TypeVar("T")
 CallbackErrorReporter = Callable[[BaseException], None]
@@ -75,15 +77,15 @@ class DjangoTaskTransaction:
 
     def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
         """Write the completion, fenced, and commit everything. If the claim is lost, roll back."""
-        return self._commit_with(op, lambda answer: answer is Settled.DONE, words)
+        return self._commit_with(op, op.run_id, lambda answer: answer is Settled.DONE, words)
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Record the result of a step, and commit the transaction with it."""
-        return self._commit_with(op, bool)
+        return self._commit_with(op, op.run_id, bool)
 
     def record(self, op: EndStep) -> bool:
         """Record the result of a step as part of the transaction."""
-        return bool(self._write(op))
+        return self._write(op)
 
     def commit(self) -> None:
         """Commit the writes on the transaction's connection without settling a run."""
@@ -133,22 +135,25 @@ class DjangoTaskTransaction:
     def _note_commit(self) -> None:
         self._is_committed = True
 
-    def _write(self, op: Op, words: Sequence[Op] = ()) -> Any:  # noqa: ANN401 - the op's answer
+    def _write(self, op: Op[A], words: Sequence[AnyOp] = ()) -> A:
         if connections[self._database].needs_rollback:
             # A statement would be executed all the same, and silently rolled back later.
             raise TransactionEnded(_BROKEN)
         with self._connection_lock:
             if self.too_long is not None:
                 raise self.too_long
-            *_, answer = external_store(self._database).apply([*words, op])
-        return answer
+            store = external_store(self._database)
+            if words:
+                store.apply(words)
+            return store.do(op)
 
     def _commit_with(
         self,
-        op: Any,  # noqa: ANN401 - one that names its run
-        is_done: Callable[[Any], bool],
-        words: Sequence[Op] = (),
-    ) -> Any:  # noqa: ANN401 - as above
+        op: Op[A],
+        run_id: str,
+        is_done: Callable[[A], bool],
+        words: Sequence[AnyOp] = (),
+    ) -> A:
         with defer_interrupts():
             try:
                 faultpoints.hit("transaction.before_settle")
@@ -160,7 +165,7 @@ class DjangoTaskTransaction:
             except (InterfaceError, OperationalError) as error:
                 # If it was committed after all, the fence refuses any later settlement.
                 raise StoreUnavailable(
-                    f"the database {self._database!r} was lost while run {op.run_id} was being "
+                    f"the database {self._database!r} was lost while run {run_id} was being "
                     f"committed: {error}"
                 ) from error
             finally:

@@ -7,7 +7,7 @@ from duly.guard import Guard
 from duly.guard.keys import stored_key
 from duly.integrations.http_idempotency.request import quota_key
 from duly.limits import HTTP_KEPT_UNIT
-from duly.store.guard_ops import AcquireKey
+from duly.store.ops.guard import AcquireKey
 
 
 class Quota:

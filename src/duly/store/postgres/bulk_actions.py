@@ -5,8 +5,8 @@ from typing import Any
 
 from duly.clock import MICROSECONDS
 from duly.limits import BULK_RETENTION_SECONDS
-from duly.store.bulk_ops import AdvanceBulk, StartBulk, TakeBulk, count_page
-from duly.store.ops import Cancel, DiscardDead, RetryRun
+from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk, count_page
+from duly.store.ops.operators import Cancel, DiscardDead, RetryRun
 from duly.store.postgres import operate
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load

@@ -6,7 +6,7 @@ from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
 from duly.core.verdict import undelivered_verdict
 from duly.limits import TICK_BATCH
-from duly.store.carrier_ops import HandedOver, HandOver, PostponeHandOver, RerouteRuns
+from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver, RerouteRuns
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.maintenance import note_reached

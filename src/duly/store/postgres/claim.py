@@ -8,8 +8,8 @@ import psycopg
 
 from duly.core.record import Claim, Claims, fast_constructor
 from duly.limits import TRANSACTION_BYTES
-from duly.store.carrier_ops import ClaimCarried
-from duly.store.ops import ClaimRuns, Want
+from duly.store.ops.carriers import ClaimCarried
+from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.postgres.arrays import numbers, optional_texts, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import is_fatal

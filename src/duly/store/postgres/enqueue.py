@@ -9,7 +9,7 @@ from duly.clock import monotonic
 from duly.core.record import fast_constructor
 from duly.errors import StoreRefused
 from duly.store.hints import ReadyHints, encode, hints_of
-from duly.store.ops import Accepted, Enqueue, EnqueueAgain
+from duly.store.ops.runs import Accepted, Enqueue, EnqueueAgain
 from duly.store.postgres.arrays import flags, numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import is_fatal

@@ -9,7 +9,9 @@ from psycopg.pq import TransactionStatus
 
 from duly.store.external import ExternalConnectionProvider, SingleProcessStore
 from duly.store.hints import ReadyHints, encode, hints_of
-from duly.store.ops import Enqueue, Op
+from duly.store.ops.op import A, Op
+from duly.store.ops.runs import Enqueue
+from duly.store.ops.steps import SendEvent
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import PostgresClaims
 from duly.store.postgres.connection import PostgresSession
@@ -23,7 +25,6 @@ from duly.store.postgres.vacuum import VacuumThread
 from duly.store.postgres.wakeup import PostgresHints, notify
 from duly.store.postgres.write_paths import WritePaths
 from duly.store.schema import Schema
-from duly.store.step_ops import SendEvent
 
 T = TypeVar("T")
 
@@ -62,8 +63,8 @@ class ExternalPostgresStore(SingleProcessStore, PostgresStore):
         self._line = ExternalPostgresConnection(lender, self._address)
         self._writers = ExternalWritePaths(self._line, self._address)
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
-        """Write the ops and return their answers, in order."""
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops, and return their answers in the same order."""
         return self._writers.apply(ops)
 
     def wake(self, *ops: Enqueue) -> None:
@@ -203,6 +204,6 @@ class ExternalWritePaths(WritePaths):
         self.hints = ExternalPostgresHints(line)
         self._sweeper = _NoVacuum(address)
 
-    def _write(self, committer: str, ops: Sequence[Op]) -> list[Any]:
+    def _write(self, committer: str, ops: Sequence[Op[A]]) -> list[A]:
         # Not together with those of other threads: each thread has a transaction of its own.
         return self._writes[committer](list(ops))

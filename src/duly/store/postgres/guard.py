@@ -3,7 +3,7 @@
 from typing import Any
 
 from duly.limits import FORGET_BATCH
-from duly.store.guard_ops import (
+from duly.store.ops.guard import (
     AcquireKey,
     EndDeadLetter,
     FailKey,

@@ -9,16 +9,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from duly.clock import jitter, monotonic
 from duly.errors import DulyError, StoreBusy, WouldBlockItself
-from duly.store.group_commit import Done
-from duly.store.guard_ops import RenewKey
-from duly.store.lock_ops import RenewLock
-from duly.store.ops import Enqueue, Op
+from duly.store.group_commit import Answers, Done
+from duly.store.ops.guard import RenewKey
+from duly.store.ops.locks import RenewLock
+from duly.store.ops.op import AnyOp
+from duly.store.ops.runs import Enqueue
+from duly.store.ops.steps import SendEvent
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
-from duly.store.step_ops import SendEvent
 
 HELD_SECONDS = 10.0
 OWN_SECONDS = 2.0
@@ -41,7 +41,7 @@ class HeldNames:
     def __init__(
         self,
         line: ReconnectingConnection,
-        write: Callable[[ReconnectingConnection, Sequence[Op]], list[Any]],
+        write: Callable[[ReconnectingConnection, Sequence[AnyOp]], Answers],
     ) -> None:
         self._line = line
         self._write = write
@@ -63,14 +63,14 @@ class HeldNames:
             for name in list(self._own)[: _MOST // 2]:
                 self._own.pop(name, None)
 
-    def is_held(self, ops: Sequence[Op]) -> bool:
+    def is_held(self, ops: Sequence[AnyOp]) -> bool:
         """Return whether a try met one of the names a moment ago: to try again would only wait."""
         if not self._met_at:
             return False
         since = monotonic() - _AGAIN_SECONDS
         return any(self._met_at.get(name, -math.inf) > since for name in _names(ops))
 
-    def note_held(self, ops: Sequence[Op]) -> None:
+    def note_held(self, ops: Sequence[AnyOp]) -> None:
         """Remember that these ops met a held name, if it is known which one."""
         names = set(_names(ops))
         if len(self._met_at) > _MOST:
@@ -78,7 +78,7 @@ class HeldNames:
         if len(names) == 1:
             self._met_at[names.pop()] = monotonic()
 
-    def wait(self, ops: Sequence[Op]) -> list[Any]:
+    def wait(self, ops: Sequence[AnyOp]) -> Answers:
         """Write the ops as soon as their names are let go; return their answers."""
         waiting = self._waiting(ops)
         pause = _SHORTEST_PAUSE_SECONDS
@@ -89,7 +89,7 @@ class HeldNames:
                 return self._try(ops)
         raise waiting.refusal(self._line.address.shown_url)
 
-    def wait_on_shared_thread(self, ops: Sequence[Op], done: Done) -> None:
+    def wait_on_shared_thread(self, ops: Sequence[AnyOp], done: Done) -> None:
         """Do the same in a thread that all callers share who must not wait."""
         with self._changing:
             self._apart[self._waiting(ops)] = done
@@ -102,11 +102,11 @@ class HeldNames:
         """Hang up."""
         self._line.close()
 
-    def _waiting(self, ops: Sequence[Op]) -> "_NameWaiter":
+    def _waiting(self, ops: Sequence[AnyOp]) -> "_NameWaiter":
         names = _names(ops)
         return _NameWaiter(ops, names, next((name for name in names if name in self._own), None))
 
-    def _try(self, ops: Sequence[Op]) -> list[Any]:
+    def _try(self, ops: Sequence[AnyOp]) -> Answers:
         with self._mutex:
             if self.is_held(ops):
                 raise NameHeld
@@ -130,7 +130,7 @@ class HeldNames:
             if not any(ended.values()):
                 time.sleep(_APART_PAUSE_SECONDS)
 
-    def _outcome(self, waiting: "_NameWaiter") -> list[Any] | BaseException | None:
+    def _outcome(self, waiting: "_NameWaiter") -> Answers | BaseException | None:
         """Try once for a caller; return its answers, or why there are none, or None for now."""
         try:
             return self._try(waiting.ops)
@@ -143,7 +143,7 @@ class HeldNames:
 class _NameWaiter:
     """A caller that waits for names that are held."""
 
-    def __init__(self, ops: Sequence[Op], names: Sequence[str], own: str | None) -> None:
+    def __init__(self, ops: Sequence[AnyOp], names: Sequence[str], own: str | None) -> None:
         self.ops = ops
         self._names = names
         self._own = own
@@ -170,7 +170,7 @@ class _NameWaiter:
         )
 
 
-def _names(ops: Iterable[Op]) -> list[str]:
+def _names(ops: Iterable[AnyOp]) -> list[str]:
     """Return the keys, events and locks that the ops name, in words."""
     names = []
     for op in ops:

@@ -41,15 +41,15 @@ from duly.limits import (
     RUNNING_RUNS,
     SUMMARY_RUNS,
 )
-from duly.store.guard_ops import DeadLetterRecord, GuardedKey
-from duly.store.ops import Enqueue
+from duly.store.ops.guard import DeadLetterRecord, GuardedKey
+from duly.store.ops.runs import Enqueue
 from duly.store.postgres.arrays import is_run_id, texts
 from duly.store.postgres.diagnostics import SQL as DIAGNOSE
 from duly.store.postgres.diagnostics import check_integrity, diagnose, find_oldest_transaction
 from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
-from duly.store.protocol import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.queue_capacity import QueueCapacityCache, run_read_dialogue
+from duly.store.reads import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "inspect")

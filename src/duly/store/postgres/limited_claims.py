@@ -14,7 +14,7 @@ from duly.core.concurrency_limits import (
 )
 from duly.core.record import Claim
 from duly.limits import CLAIM_BATCH, LIMITS_BATCH, RELAY_FULL_SECONDS
-from duly.store.ops import ClaimRuns
+from duly.store.ops.runs import ClaimRuns
 from duly.store.postgres import floors
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession

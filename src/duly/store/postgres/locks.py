@@ -1,6 +1,6 @@
 """Named locks."""
 
-from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.ops.locks import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
 

@@ -12,18 +12,15 @@ from duly.core.states import PARENT_TAG, State
 from duly.core.verdict import Finish, Requeue
 from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
 from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
-from duly.store.duties import DutyTurn
-from duly.store.ops import (
-    HandBackUnknown,
-    Judge,
-    Op,
+from duly.store.ops.op import AnyOp
+from duly.store.ops.recovery import HandBackUnknown, Judge, Recover, RecoverOrphans
+from duly.store.ops.runs import Settle
+from duly.store.ops.upkeep import (
+    DutyTurn,
     Prune,
     Pruned,
-    Recover,
-    RecoverOrphans,
     RegisterWorker,
     RollUpCounts,
-    Settle,
     Tick,
     Ticked,
 )
@@ -111,7 +108,7 @@ def _settle_held(
     return [run.run_id for run in held]
 
 
-def has_turn(session: PostgresSession, op: Op) -> bool:
+def has_turn(session: PostgresSession, op: AnyOp) -> bool:
     """Return whether this worker should carry out an op; if so, hold its lock until the commit."""
     turn: DutyTurn | None = getattr(op, "turn", None)
     if turn is None:

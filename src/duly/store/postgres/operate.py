@@ -11,24 +11,20 @@ from duly.core.record import StepRecord
 from duly.core.states import State
 from duly.core.unresolved_steps import steps_to_resolve
 from duly.errors import StoreBusy
-from duly.store.admin_ops import (
+from duly.store.ops.operators import (
+    Cancel,
+    DiscardDead,
     LimitQueue,
+    PauseQueue,
     RecordAuditEntry,
+    ResetKey,
+    RetriedRun,
+    RetryRun,
     SetQueueCapacity,
     describe_capacity_action,
     describe_retry_action,
 )
-from duly.store.ops import (
-    AddLogs,
-    Cancel,
-    DiscardDead,
-    PauseQueue,
-    ResetKey,
-    RestoreLogs,
-    RetriedRun,
-    RetryRun,
-    SetProgress,
-)
+from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.postgres.arrays import is_run_id, numbers, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load

@@ -1,7 +1,7 @@
 """After a backup was put back: what may have run since is not run again."""
 
 from duly.core.states import State
-from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
+from duly.store.ops.operators import InterruptRestored, InterruptRestoredResult
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.operate import end_queued, insert_audit_entry
 from duly.store.statements import load

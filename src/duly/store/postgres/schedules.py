@@ -7,7 +7,7 @@ from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import PreviousRuns
 from duly.core.schedule_plans import DueSchedule
 from duly.store import schedule_verbs
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 from duly.store.postgres.arrays import numbers, optional_numbers, optional_texts, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import insert

@@ -8,7 +8,7 @@ import psycopg
 
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import Settle, Settled
+from duly.store.ops.runs import Settle, Settled
 from duly.store.postgres.arrays import flags, numbers, optional_texts, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection

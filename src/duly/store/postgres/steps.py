@@ -5,14 +5,7 @@ from typing import Any
 
 from duly.core.record import StepRecord
 from duly.limits import RECHECK_LONGEST_SECONDS
-from duly.store.postgres.arrays import is_run_id, texts
-from duly.store.postgres.connection import PostgresSession
-from duly.store.postgres.enqueue import SQL as ENQUEUE
-from duly.store.postgres.enqueue import check_database
-from duly.store.postgres.operate import insert_audit_entry
-from duly.store.protocol import Dialogue, ExternalStatement
-from duly.store.statements import load
-from duly.store.step_ops import (
+from duly.store.ops.steps import (
     BeginStep,
     EndStep,
     ForgetStep,
@@ -22,6 +15,13 @@ from duly.store.step_ops import (
     SendEvent,
     WakeRuns,
 )
+from duly.store.postgres.arrays import is_run_id, texts
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.enqueue import SQL as ENQUEUE
+from duly.store.postgres.enqueue import check_database
+from duly.store.postgres.operate import insert_audit_entry
+from duly.store.protocol import Dialogue, ExternalStatement
+from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "steps")
 

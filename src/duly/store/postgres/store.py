@@ -16,12 +16,12 @@ from duly.clock import Clock
 from duly.core.served_queues import ServedQueues
 from duly.errors import OUTAGES, ReadTooSlow, StoreError, StoreRefused
 from duly.interrupts import defer_interrupts
-from duly.store.group_commit import Done
 from duly.store.hints import Hint, HintCallback, Peer, WakeCallback, hints_of
-from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.ops.op import A, Op, OpWriter, is_repeatable
+from duly.store.ops.runs import Accepted, Enqueue
+from duly.store.ops.steps import SendEvent
 from duly.store.outage_wait import (
     as_repeatable,
-    is_repeatable,
     retry_after_error,
     retry_during_outage,
 )
@@ -44,7 +44,6 @@ from duly.store.postgres.write_paths import WritePaths
 from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.read_deadline import seconds_left
 from duly.store.schema import Schema, SchemaMigration
-from duly.store.step_ops import SendEvent
 
 PACKAGE = "duly.store.postgres"
 
@@ -55,7 +54,7 @@ READER_SECONDS = 5.0
 READING = {"jit": "off"}
 
 
-class PostgresStore(PostgresInspector):
+class PostgresStore(OpWriter, PostgresInspector):
     """One open database."""
 
     has_one_writer = False
@@ -85,8 +84,8 @@ class PostgresStore(PostgresInspector):
 
     # -- writing --
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
-        """Write the ops and return their answers, in order."""
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops, and return their answers in the same order."""
         try:
             return self._write(ops)
         except OUTAGES as error:
@@ -94,12 +93,12 @@ class PostgresStore(PostgresInspector):
                 raise
             return retry_after_error(partial(self._write, as_repeatable(ops)), error)
 
-    def _write(self, ops: Sequence[Op]) -> list[Any]:
+    def _write(self, ops: Sequence[Op[A]]) -> list[A]:
         with defer_interrupts():
             return self._here().writers.apply(ops)
 
-    def submit(self, ops: Sequence[Op], done: Done) -> None:
-        """Write the ops from the committers' own threads."""
+    def submit(self, ops: Sequence[Op[A]], done: Callable[[list[A] | BaseException], None]) -> None:
+        """Carry out the ops on the committers' own threads, and call `done` there."""
         self._here().writers.submit(ops, done)
 
     def failing_writes(self) -> FailingWrites | None:

@@ -14,7 +14,9 @@ from duly import faultpoints
 from duly.errors import StoreError, StoreUnavailable, TransactionEnded, TransactionTooLong
 from duly.interrupts import defer_interrupts
 from duly.limits import POSTGRES_TRANSACTION_SECONDS
-from duly.store.ops import AddLogs, SetProgress, Settle, Settled
+from duly.store.ops.runs import Settle, Settled
+from duly.store.ops.steps import EndStep
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.outage_wait import retry_during_outage
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
@@ -25,7 +27,6 @@ from duly.store.postgres.reconnecting_connection import end_session
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.postgres.task_connection import ENDED_BY_ITS_BODY, PostgresTaskConnection
-from duly.store.step_ops import EndStep
 from duly.store.task_connection import IS_OVER
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
 from duly.core.verdict import undelivered_verdict
-from duly.store.carrier_ops import HandedOver, HandOver, PostponeHandOver, RerouteRuns
+from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver, RerouteRuns
 from duly.store.sqlite.operate import end_queued
 from duly.store.statements import load
 

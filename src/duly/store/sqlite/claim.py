@@ -24,8 +24,8 @@ from duly.limits import (
     RELAY_FULL_SECONDS,
     TRANSACTION_BYTES,
 )
-from duly.store.carrier_ops import ClaimCarried
-from duly.store.ops import ClaimRuns
+from duly.store.ops.carriers import ClaimCarried
+from duly.store.ops.runs import ClaimRuns
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "claim")

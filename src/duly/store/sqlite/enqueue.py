@@ -8,7 +8,8 @@ from typing import Any
 
 from duly.core.record import fast_constructor
 from duly.errors import StoreBusy, StoreRefused
-from duly.store.ops import Accepted, Enqueue, EnqueueAgain, Key, Op
+from duly.store.ops.op import AnyOp
+from duly.store.ops.runs import Accepted, Enqueue, EnqueueAgain, Key
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.queue_capacity import QueueCapacityCache
 from duly.store.sqlite.multirow import execute_rows
@@ -65,7 +66,7 @@ def _exists(cursor: sqlite3.Cursor, run_id: str) -> bool:
     return cursor.execute(SQL["exists"], {"run_id": run_id}).fetchone() is not None
 
 
-def is_plain(op: Op) -> bool:
+def is_plain(op: AnyOp) -> bool:
     """Say whether an op is a run that is due at once and has neither key nor tags."""
     return type(op) is Enqueue and op[6:] == _PLAIN
 

@@ -13,13 +13,14 @@ from typing import Any
 from duly.clock import Clock, SystemClock
 from duly.core.record import WorkerRecord
 from duly.store.external import ExternalConnectionProvider, SingleProcessStore
-from duly.store.ops import Accepted, Enqueue, Op
+from duly.store.group_commit import Answers
+from duly.store.ops.op import A, Op, in_order
+from duly.store.ops.runs import Accepted, Enqueue
 from duly.store.protocol import Dialogue
 from duly.store.schema import Schema
 from duly.store.sqlite.connection import driver_errors
 from duly.store.sqlite.enqueue import SQL
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.op_tables import grouped
 from duly.store.sqlite.store import SqliteStore
 
 
@@ -38,16 +39,14 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
         self.notices: list[str] = []
         self._last_claimed_at = 0
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
-        """Write the ops and return their answers, in order."""
-        written = list(ops)
-        places, order = grouped(written)
-        answers: list[Any] = [None] * len(written)
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops, and return their answers in the same order."""
+        answers: Answers = [None] * len(ops)
         with driver_errors(self.path), self._lender.writing() as connection:
             cursor = connection.cursor()
             cursor.execute(SQL["begin_to_write"])
-            for kind in order:
-                self._write_kind(cursor, kind, written, places[kind], answers)
+            for group in in_order(ops):
+                self._write_group(cursor, group, answers)
         return answers
 
     def read_schema(self) -> Schema:
@@ -62,8 +61,7 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
         """Accept a run on a connection; to a file in memory there is none but the one lent."""
         if not self._is_in_memory:
             return (yield from super().enqueue_on_connection(op, hint=hint))
-        accepted: Accepted = self.apply([op])[0]
-        return accepted
+        return self.do(op)
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with driver_errors(self.path), self._lender.reading() as connection:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from duly.clock import Clock, boot_id
 from duly.limits import FORGET_BATCH
-from duly.store.guard_ops import (
+from duly.store.ops.guard import (
     AcquireKey,
     EndDeadLetter,
     FailKey,

@@ -34,10 +34,10 @@ from duly.core.schedule import PreviousRuns
 from duly.core.schedule_plans import DueSchedule
 from duly.core.states import DEAD, FINAL, State
 from duly.limits import COUNT_CAP, DEAD_COUNT_CAP, FEW_TAGGED, GROUPS, JUMPS, SUMMARY_RUNS
-from duly.store.guard_ops import DeadLetterRecord, GuardedKey
-from duly.store.ops import Enqueue
-from duly.store.protocol import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.ops.guard import DeadLetterRecord, GuardedKey
+from duly.store.ops.runs import Enqueue
 from duly.store.queue_capacity import QueueCapacityCache, run_read_dialogue
+from duly.store.reads import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
 from duly.store.sqlite.diagnostics import SQL as DIAGNOSE
 from duly.store.sqlite.guard import SQL as GUARD
 from duly.store.sqlite.guard import read_times

@@ -4,7 +4,7 @@ import sqlite3
 from typing import Any
 
 from duly.clock import boot_id
-from duly.store.lock_ops import AcquireLock, Locked, ReleaseLock, RenewLock
+from duly.store.ops.locks import AcquireLock, Locked, ReleaseLock, RenewLock
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "locks")

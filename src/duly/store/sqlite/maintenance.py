@@ -15,19 +15,9 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
-from duly.store.ops import (
-    HandBackUnknown,
-    Judge,
-    Prune,
-    Pruned,
-    Recover,
-    RecoverOrphans,
-    RegisterWorker,
-    RollUpCounts,
-    Settle,
-    Tick,
-    Ticked,
-)
+from duly.store.ops.recovery import HandBackUnknown, Judge, Recover, RecoverOrphans
+from duly.store.ops.runs import Settle
+from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
 from duly.store.sqlite.file_identity import check_for_worker
 from duly.store.sqlite.guard import ClockReadings
 from duly.store.sqlite.operate import end_queued

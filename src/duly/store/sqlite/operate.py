@@ -7,24 +7,20 @@ from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
 from duly.core.states import DEAD, State
 from duly.core.unresolved_steps import steps_to_resolve
-from duly.store.admin_ops import (
+from duly.store.ops.operators import (
+    Cancel,
+    DiscardDead,
     LimitQueue,
+    PauseQueue,
     RecordAuditEntry,
+    ResetKey,
+    RetriedRun,
+    RetryRun,
     SetQueueCapacity,
     describe_capacity_action,
     describe_retry_action,
 )
-from duly.store.ops import (
-    AddLogs,
-    Cancel,
-    DiscardDead,
-    PauseQueue,
-    ResetKey,
-    RestoreLogs,
-    RetriedRun,
-    RetryRun,
-    SetProgress,
-)
+from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.sqlite.multirow import execute_rows
 from duly.store.statements import load
 

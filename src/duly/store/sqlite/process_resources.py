@@ -25,7 +25,7 @@ from typing import Any
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow, StoreError
 from duly.store.group_commit import Committer, Write
-from duly.store.op_sizes import size_of
+from duly.store.ops.op import size_of
 from duly.store.sqlite.busy_timeout import BUSY_SECONDS, LOOK_SECONDS, is_busy, retry_while_busy
 from duly.store.sqlite.connection import WriteLock, check_owners, connect, driver_errors
 from duly.store.sqlite.file_identity import OpenFile

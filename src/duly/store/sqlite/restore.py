@@ -3,7 +3,7 @@
 import sqlite3
 
 from duly.core.states import State
-from duly.store.admin_ops import InterruptRestored, InterruptRestoredResult
+from duly.store.ops.operators import InterruptRestored, InterruptRestoredResult
 from duly.store.sqlite.file_identity import adopt_file
 from duly.store.sqlite.operate import end_queued, insert_audit_entry
 from duly.store.statements import load

@@ -8,7 +8,7 @@ from duly.core.record import FiringRecord, ScheduleRecord
 from duly.core.schedule import PreviousRuns
 from duly.core.schedule_plans import DueSchedule
 from duly.store import schedule_verbs
-from duly.store.ops import Enqueue
+from duly.store.ops.runs import Enqueue
 from duly.store.schedule_statements import FiringRow, SchedulePosition
 from duly.store.sqlite.enqueue import enqueue
 from duly.store.sqlite.operate import insert_audit_entry

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops import Settle, Settled
+from duly.store.ops.runs import Settle, Settled
 from duly.store.sqlite.multirow import execute_rows
 from duly.store.sqlite.steps import is_wait_satisfied
 from duly.store.statements import load

@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from duly.core.record import StepRecord
-from duly.store.protocol import Dialogue, ExternalStatement
-from duly.store.sqlite.enqueue import check_place
-from duly.store.sqlite.operate import insert_audit_entry
-from duly.store.statements import load
-from duly.store.step_ops import (
+from duly.store.ops.steps import (
     BeginStep,
     EndStep,
     ForgetStep,
@@ -20,6 +16,10 @@ from duly.store.step_ops import (
     SendEvent,
     WakeRuns,
 )
+from duly.store.protocol import Dialogue, ExternalStatement
+from duly.store.sqlite.enqueue import check_place
+from duly.store.sqlite.operate import insert_audit_entry
+from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "steps")
 

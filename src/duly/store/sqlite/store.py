@@ -14,13 +14,25 @@ from duly.core.diagnosis import Diagnosis
 from duly.core.record import WorkerRecord
 from duly.errors import OUTAGES, StoreError
 from duly.interrupts import defer_interrupts
-from duly.store.group_commit import Done
+from duly.store.group_commit import Answers
 from duly.store.hints import HintCallback, UnnamedHints, WakeCallback
 from duly.store.migrator import record_of
-from duly.store.ops import Accepted, Enqueue, Op, Settle
+from duly.store.ops.op import (
+    FACTS,
+    A,
+    AnyOp,
+    Group,
+    Op,
+    OpWriter,
+    in_order,
+    is_repeatable,
+    makes_ready,
+    spread,
+)
+from duly.store.ops.runs import Accepted, Enqueue
+from duly.store.ops.steps import SendEvent
 from duly.store.outage_wait import (
     as_repeatable,
-    is_repeatable,
     retry_after_error,
     retry_during_outage,
 )
@@ -44,27 +56,15 @@ from duly.store.sqlite.guard import ClockReadings, read_times
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
 from duly.store.sqlite.inspector import SQL as INSPECT
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.op_tables import (
-    BATCHED,
-    BY_BOTH_CLOCKS,
-    BY_UPTIME,
-    CLAIMING,
-    SINGLE,
-    WAKING,
-    WAKING_IF_FOUND,
-    fault_point,
-    grouped,
-    requeues,
-)
+from duly.store.sqlite.op_tables import BATCHED, BY_BOTH_CLOCKS, BY_UPTIME, CLAIMING, SINGLE
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
 from duly.store.sqlite.wakeup import SqliteHints
-from duly.store.step_ops import SendEvent
 
 PACKAGE = "duly.store.sqlite"
 
 
-class SqliteStore(UnnamedHints, SqliteInspector):
+class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
     """One open file."""
 
     has_one_writer = True
@@ -111,8 +111,8 @@ class SqliteStore(UnnamedHints, SqliteInspector):
 
     # -- writing --
 
-    def apply(self, ops: Sequence[Op]) -> list[Any]:
-        """Write the ops and return their answers, in order."""
+    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+        """Carry out the ops in one transaction, and return their answers in the same order."""
         here = self._here()
         here.lock.refuse_owner()
         try:
@@ -123,7 +123,7 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 raise
             return retry_after_error(partial(self._apply_again, as_repeatable(ops)), error)
 
-    def _apply_again(self, ops: Sequence[Op]) -> list[Any]:
+    def _apply_again(self, ops: Sequence[Op[A]]) -> list[A]:
         with defer_interrupts():
             return self._here().committer.apply(ops)
 
@@ -139,17 +139,17 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         """Return whether a write waits for the lock file, which a frozen process may hold."""
         return self._here().lock.is_waiting
 
-    def submit(self, ops: Sequence[Op], done: Done) -> None:
-        """Write the ops from the committer's thread."""
+    def submit(self, ops: Sequence[Op[A]], done: Callable[[list[A] | BaseException], None]) -> None:
+        """Carry out the ops on the committer's thread, and call `done` there."""
         here = self._here()
         here.lock.refuse_owner()
         here.committer.submit(ops, done)
 
-    def _write(self, ops: list[Op]) -> list[Any]:
+    def _write(self, ops: list[AnyOp]) -> Answers:
         if len(ops) == 1 and enqueue.is_plain(ops[0]):
             return [self._enqueue_one(ops[0])]
-        places, order = grouped(ops)
-        answers: list[Any] = [None] * len(ops)
+        groups = in_order(ops)
+        answers: Answers = [None] * len(ops)
         here = self._here()
         with driver_errors(self.path), here.lock.mutex:
             try:
@@ -157,8 +157,8 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                 here.file.check()
                 cursor = here.writer.cursor()
                 retry_while_busy(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
-                for kind in order:
-                    self._write_kind(cursor, kind, ops, places[kind], answers)
+                for group in groups:
+                    self._write_group(cursor, group, answers)
                 commit(here.writer)
             except BaseException:
                 if here.writer.in_transaction:
@@ -172,18 +172,13 @@ class SqliteStore(UnnamedHints, SqliteInspector):
                     here.lock.unlock_file()
                     raise
         self._hints.own_commits += 1
-        for kind in order:
-            faultpoints.hit(f"{fault_point(kind)}.after_commit")
-        found = (answers[place] for kind in WAKING_IF_FOUND for place in places.get(kind, ()))
-        if (
-            not places.keys().isdisjoint(WAKING)
-            or (Settle in places and requeues(ops))
-            or any(found)
-        ):
+        for kind in dict.fromkeys(group.kind for group in groups):
+            faultpoints.hit(f"{FACTS[kind].fault}.after_commit")
+        if makes_ready(ops, answers):
             self._hints.send()
         return answers
 
-    def _enqueue_one(self, op: Op) -> Accepted:
+    def _enqueue_one(self, op: AnyOp) -> Accepted:
         """Accept a plain run by one statement, which is its own transaction; most calls are so."""
         here = self._here()
         faultpoints.hit("enqueue.before_write")
@@ -206,28 +201,20 @@ class SqliteStore(UnnamedHints, SqliteInspector):
         self._hints.send()
         return accepted
 
-    def _write_kind(
-        self,
-        cursor: sqlite3.Cursor,
-        kind: type,
-        ops: list[Op],
-        places: list[int],
-        answers: list[Any],
-    ) -> None:
-        name = fault_point(kind)
+    def _write_group(self, cursor: sqlite3.Cursor, group: Group, answers: Answers) -> None:
+        kind, places, ops = group
+        name = FACTS[kind].fault
         faultpoints.hit(f"{name}.before_write")
         if kind in BATCHED:
-            first, last = places[0], places[-1] + 1
-            if last - first == len(places):
-                answers[first:last] = BATCHED[kind][1](cursor, ops[first:last], self.now())
-            else:
-                found = BATCHED[kind][1](cursor, [ops[place] for place in places], self.now())
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+            found = BATCHED[kind](cursor, ops, self.now())
         else:
-            verb = SINGLE[kind][1]
-            for place in places:
-                answers[place] = verb(cursor, ops[place], self._time_for(kind))
+            verb = SINGLE[kind]
+            found = [verb(cursor, op, self._time_for(kind)) for op in ops]
+        first, last = places[0], places[-1] + 1
+        if last - first == len(places):
+            answers[first:last] = found
+        else:
+            spread(found, places, answers)
         faultpoints.hit(f"{name}.before_commit")
 
     def _time_for(self, kind: type) -> int | ClockReadings | ClaimTime:

@@ -9,14 +9,15 @@ from duly import faultpoints
 from duly.errors import StoreError, TransactionTooLong
 from duly.interrupts import defer_interrupts
 from duly.limits import SQLITE_TRANSACTION_SECONDS
-from duly.store.ops import AddLogs, SetProgress, Settle, Settled
+from duly.store.ops.runs import Settle, Settled
+from duly.store.ops.steps import EndStep
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_busy
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.operate import write_update
 from duly.store.sqlite.settle import settle
 from duly.store.sqlite.steps import end
 from duly.store.sqlite.task_connection import SqliteTaskConnection
-from duly.store.step_ops import EndStep
 
 if TYPE_CHECKING:
     from duly.store.sqlite.store import SqliteStore

@@ -10,12 +10,11 @@ from duly.events import ClaimsHandedBack, EventBus, RunOverdue
 from duly.limits import COUNT_FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
 from duly.registry import Registry
 from duly.settings import WorkerSettings
-from duly.store.carrier_ops import RerouteRuns
 from duly.store.due_schedules import fire_due
-from duly.store.duties import DutyTurn
-from duly.store.ops import Prune, RollUpCounts, Tick, Ticked
+from duly.store.ops.carriers import RerouteRuns
+from duly.store.ops.steps import RecheckWaits
+from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts, Tick, Ticked
 from duly.store.protocol import Store
-from duly.store.step_ops import Rechecked, RecheckWaits
 from duly.worker.claimer import Claimer
 from duly.worker.ended_body import EndedBody
 from duly.worker.inflight import LOOP, InFlightClaim, InFlightClaims
@@ -72,8 +71,7 @@ class TickPolicy:
             return None
         self._parked_looked_at = now
         turn = self._turn(now, due=due, stuck=stuck)
-        ticked: Ticked | None
-        (ticked,) = self._store.apply([Tick(TICK_BATCH, turn)])
+        ticked = self._store.do(Tick(TICK_BATCH, turn))
         if ticked is not None:
             self._is_new, self._is_behind = False, ticked.has_more
             self._left_since, self.pause = None, _SHORTEST_PAUSE
@@ -175,13 +173,11 @@ class Promoter:
 
     def _relane(self, now: float) -> bool:
         """Move ready runs of tasks that gained or lost a carrier; return whether there are more."""
-        (moved,) = self._store.apply(
-            [RerouteRuns(TICK_BATCH, DutyTurn("relane", self._relane_every))]
-        )
+        moved = self._store.do(RerouteRuns(TICK_BATCH, DutyTurn("relane", self._relane_every)))
         if moved:
             self._look_for_runs()
             self._hand_over()
-        is_full: bool = moved is not None and moved >= TICK_BATCH
+        is_full = moved is not None and moved >= TICK_BATCH
         self._relane_every = _CONTINUATION_SECONDS if is_full else _SHORTER * POLL_SECONDS
         if not is_full:
             # Where some had strayed, more will, as long as old programs enqueue.
@@ -194,8 +190,7 @@ class Promoter:
             _CONTINUATION_SECONDS if self._recheck_next.after else _SHORTER * self._recheck_seconds
         )
         op = self._recheck_next._replace(turn=DutyTurn("recheck", seconds))
-        found: Rechecked | None
-        (found,) = self._store.apply([op])
+        found = self._store.do(op)
         goes_on = found is not None and bool(found.after)
         self._recheck_next = _ALL_WAITS
         if found is not None:
@@ -376,8 +371,8 @@ class Pruner:
         turn = DutyTurn(
             self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _CONTINUATION_SECONDS
         )
-        fold = RollUpCounts(COUNT_FOLD_ROWS, turn._replace(duty="fold"))
-        pruned, folded = self._store.apply([self._op._replace(turn=turn), fold])
+        pruned = self._store.do(self._op._replace(turn=turn))
+        folded = self._store.do(RollUpCounts(COUNT_FOLD_ROWS, turn._replace(duty="fold")))
         if pruned is not None:
             # A run may have thousands of log lines and steps, and other writes wait meanwhile.
             is_slow = monotonic() - began > _PRUNE_SECONDS

@@ -14,8 +14,8 @@ from duly.core.verdict import AttemptState, Verdict, VerdictPolicy, decide, desc
 from duly.errors import OUTAGES, StoreError
 from duly.events import EventBus, WorkerEnded
 from duly.limits import LOG_LINES_PER_ATTEMPT, TICK_BATCH, TRANSACTION_BYTES, WATCHERS
-from duly.store.duties import DutyTurn
-from duly.store.ops import Judge, Recover, RecoverOrphans
+from duly.store.ops.recovery import Judge, Recover, RecoverOrphans
+from duly.store.ops.upkeep import DutyTurn
 from duly.store.protocol import Store
 from duly.worker.log_spool import log_spool_path, read_log_spool
 from duly.worker.start_marks import StartMark, StartMarks, start_marks_path
@@ -194,7 +194,7 @@ class Recoverer:
         return min(pause, self._watch.next_end(read_at))
 
     def _take_orphans(self, turn: DutyTurn | None) -> None:
-        (run_ids,) = self._store.apply([RecoverOrphans(judge_unknown, TICK_BATCH, turn)])
+        run_ids = self._store.do(RecoverOrphans(judge_unknown, TICK_BATCH, turn))
         if run_ids:
             self._bus.emit(WorkerEnded("(unknown)", "runs without a live worker", tuple(run_ids)))
 
@@ -221,7 +221,7 @@ def recover_worker(
     lines = log_spool_path(marks)
     _write_last_lines(store, lines)
     judge = _judge_by_marks(marks, stopped=stopped)
-    (run_ids,) = store.apply([Recover(worker_id, judge, stopped, beats)])
+    run_ids = store.do(Recover(worker_id, judge, stopped, beats))
     if run_ids is None:
         return []
     store.heartbeats().forget(worker_id)
@@ -242,7 +242,7 @@ def _write_last_lines(store: Store, path: Path) -> None:
                 most_bytes=TRANSACTION_BYTES,
                 size_of=lambda line: bytes_of(line[2]),
             ):
-                store.apply([op._replace(lines=tuple(lines))])
+                store.do(op._replace(lines=tuple(lines)))
         except OUTAGES:
             raise
         except StoreError:

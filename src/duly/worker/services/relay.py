@@ -5,7 +5,7 @@ from duly.clock import MICROSECONDS
 from duly.events import EngineFailed, EventBus, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
-from duly.store.carrier_ops import HandOver, PostponeHandOver
+from duly.store.ops.carriers import HandOver, PostponeHandOver
 from duly.store.protocol import Store
 
 _FAILED_SECONDS = 5
@@ -64,7 +64,7 @@ class Relay:
 
     def _send_again(self, run_ids: tuple[str, ...], why: str) -> None:
         self._bus.emit(EngineFailed("relay", why))
-        self._store.apply([PostponeHandOver(run_ids, _FAILED_SECONDS * MICROSECONDS)])
+        self._store.do(PostponeHandOver(run_ids, _FAILED_SECONDS * MICROSECONDS))
 
 
 def _hand_over(policy: ResendPolicy, tasks: list[str]) -> HandOver:
