@@ -2,11 +2,14 @@
 
 import pytest
 
+from duly.core.concurrency_limits import ClaimLimits
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import StoreError, StoreUnavailable
+from duly.store.admin_ops import LimitQueue
 from duly.store.ops import (
     Accepted,
+    AddLogs,
     Cancel,
     ClaimRuns,
     PauseQueue,
@@ -80,6 +83,30 @@ def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
         Accepted(fresh.run_id),
     ]
     assert answers[5:] == [None, Settled.DONE, RetriedRun(done=True, state="queued"), True]
+
+
+def test_log_lines_and_progress_are_written_before_the_end_of_their_attempt(store, worker):
+    held = enqueue_and_claim(store)
+    place = (held.run_id, held.claim_number)
+
+    answers = store.apply(
+        [success(held), AddLogs(*place, ((1, "info", "done"),)), SetProgress(*place, 1.0, None)]
+    )
+
+    assert answers == [Settled.DONE, True, True]
+    assert [line.message for line in store.list_logs(held.run_id, 10)] == ["done"]
+
+
+def test_a_claim_sees_the_place_that_a_settle_of_the_same_call_frees(store, worker):
+    store.apply([LimitQueue("default", 1, ACTOR)])
+    enqueue_many(store, 2)
+    wanted = ClaimRuns(WORKER, (Want(None, LANE, 5),), TASKS, limits=ClaimLimits({}))
+    ((held,),) = store.apply([wanted])
+
+    claims, settled = store.apply([wanted, success(held)])
+
+    assert settled is Settled.DONE
+    assert len(claims) == 1
 
 
 def test_no_ops_have_no_answers(store):
