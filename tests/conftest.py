@@ -34,12 +34,14 @@ from tests.servers.fresh import fresh_store
 from tests.servers.kinds import (
     BEHIND_PGBOUNCER,
     KINDS,
+    OLDEST_POSTGRES,
     POSTGRES_KINDS,
     POSTGRES_URL_VARIABLE,
     REDIS_URL_VARIABLE,
     STORE_KINDS,
     StoreKind,
     kind_or_skip,
+    one_of_each_database,
 )
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresEndpoint, PostgresServer, database_of
@@ -64,7 +66,6 @@ SURFACES = {
     "prove",
     "testing",
 }
-OLDEST_POSTGRES = "DULY_TEST_OLDEST_POSTGRES" in os.environ
 
 # A machine that is busy makes inputs slowly, and that is nobody's fault.
 settings.register_profile("suite", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -300,22 +301,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             wanted = _kinds_wanted(metafunc, kinds)
             if "conformance" not in metafunc.definition.path.parts:
                 is_oldest = OLDEST_POSTGRES and argument == "store_kind"
-                wanted = _one_of_each(wanted, newest=not is_oldest)
+                wanted = one_of_each_database(wanted, newest=not is_oldest)
             metafunc.parametrize(argument, wanted)
-
-
-def _one_of_each(names: list[str], *, newest: bool) -> list[str]:
-    """Keep one kind per database: the conformance suite shows that its kinds behave alike.
-
-    Of PostgreSQL that is the newest, which takes a sixth less for the same, or the oldest.
-    """
-    chosen: dict[str, str] = {}
-    for name in names:
-        database = name.partition("-")[0]
-        is_newer = newest and database == "postgres" and KINDS[name].missing is None
-        if is_newer or database not in chosen or KINDS[chosen[database]].missing is not None:
-            chosen[database] = name
-    return list(chosen.values())
 
 
 @pytest.hookimpl(tryfirst=True)

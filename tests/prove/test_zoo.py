@@ -1,11 +1,12 @@
-"""Proving can fail: the right invariant must catch every mutant of the engine in the zoo.
+"""Proving can fail: every mutant of the engine in the zoo must be caught, on both databases.
 
-The mutants are in `mutants.py` and use SQLite, because they rewrite its statements. All other code
-that they change is the same on every database.
+The right invariant of a trial must catch most mutants. The tests in `store_checks.py` must catch
+those that break only the store.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
+from duly.store.statements import load
 from duly_prove import workload
 from duly_prove.checker import check
 from duly_prove.faults import choose_child, freeze, kill_child, thaw
@@ -22,14 +24,30 @@ from duly_prove.process_tree import ProcessTree, TreeSettings, pause_for, wait_f
 from duly_prove.producer_process import start_producer
 from duly_prove.scenarios.fault_points import kill_workers
 from duly_prove.trial import DRAIN_SECONDS, Trial
-from tests.prove.mutants import INNER_VARIABLE, MUTANT_VARIABLE, MUTANTS, ROLE_VARIABLE
+from tests.prove.mutants import (
+    ABSENT,
+    INNER_VARIABLE,
+    MUTANT_VARIABLE,
+    MUTANTS,
+    ROLE_VARIABLE,
+    mutated,
+)
+from tests.prove.mutated_engine import (
+    DATABASES,
+    DoesNotApplyError,
+    Edit,
+    MutatedEngine,
+    database_of,
+)
+from tests.prove.store_checks import STORE_ZOO, Check
+from tests.servers.kinds import STORE_KINDS, one_of_each_database
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.prove.mutants"
 SHORT_DRAIN_SECONDS = 2.0
 """Violations have occurred by then. With most mutants, some runs never end."""
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120), pytest.mark.stores("sqlite-wal")]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
@@ -188,7 +206,7 @@ ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
     "reruns_held_runs": (kill_some_that_hold, {"I11"}),
     "clears_marks_too_soon": (kill_at("settle.before_write", "settle.before_commit"), {"I11"}),
     "starts_without_a_mark": (kill_some_that_hold, {"I11"}),
-    "commits_twice": (kill_at("transaction.before_settle", "transaction.before_commit"), {"I9"}),
+    "commits_twice": (kill_at("transaction.after_commit"), {"I9"}),
     "does_not_count_claims": (kill_some, {"I4"}),
     "loses_recovered_runs": (kill_some, {"I1"}),
     "keeps_finished_runs": (only_work, {"I14"}),
@@ -197,20 +215,38 @@ ZOO: dict[str, tuple[Callable[[Trial], None], set[str]]] = {
 
 
 FEW = {
-    "commits_twice",
-    "fires_again",
-    "keeps_finished_runs",
-    "loses_recovered_runs",
-    "reruns_held_runs",
-    "settles_without_a_fence",
+    "sqlite": {
+        "commits_twice",
+        "fires_again",
+        "keeps_finished_runs",
+        "loses_recovered_runs",
+        "reruns_held_runs",
+        "settles_without_a_fence",
+    },
+    "postgres": {"commits_twice", "fires_again", "loses_recovered_runs"},
 }
-"""The mutants that `make test` runs. `make prove` runs all mutants, which takes longer."""
+"""The mutants with trials in `make test`, and in `make test-surfaces STORE=postgres`. `make prove`
+runs all mutants, which takes longer."""
 
 
 def hunted(mutants: Iterable[str]) -> list[ParameterSet]:
-    """Return the mutants. Most of them run only in `make prove`."""
+    """Return the mutants of each database. Most of them run only in `make prove`."""
     return [
-        pytest.param(mutant, marks=() if mutant in FEW else pytest.mark.long) for mutant in mutants
+        pytest.param(kind, mutant, marks=() if mutant in FEW[database] else pytest.mark.long)
+        for kind in one_of_each_database(STORE_KINDS)
+        for database in [database_of(kind)]
+        for mutant in mutants
+    ]
+
+
+def checked() -> list[ParameterSet]:
+    """Return the checks for the mutants of the store, on each database that can have the mutant."""
+    return [
+        pytest.param(kind, mutant, check, id=f"{kind}-{mutant}-{name}")
+        for kind in one_of_each_database(STORE_KINDS)
+        for mutant, checks in STORE_ZOO.items()
+        if (mutant, database_of(kind)) not in ABSENT
+        for name, check in checks.items()
     ]
 
 
@@ -220,7 +256,7 @@ SCHEDULE_ZOO: dict[str, Callable[[Trial], None]] = {
 }
 
 
-@pytest.mark.parametrize("mutant", hunted(ZOO))
+@pytest.mark.parametrize(("store_kind", "mutant"), hunted(ZOO))
 def test_a_mutant_is_caught(mutant: str, trial: Trial):
     strike, invariants = ZOO[mutant]
     mutate(trial, mutant)
@@ -230,7 +266,7 @@ def test_a_mutant_is_caught(mutant: str, trial: Trial):
     assert invariants <= caught(trial)
 
 
-@pytest.mark.parametrize("mutant", hunted(SCHEDULE_ZOO))
+@pytest.mark.parametrize(("store_kind", "mutant"), hunted(SCHEDULE_ZOO))
 def test_a_mutant_of_schedules_is_caught(mutant: str, trial: Trial):
     mutate(trial, mutant)
 
@@ -278,5 +314,50 @@ def test_the_engine_without_a_mutant_survives_the_same_faults(trial: Trial):
     assert broken(trial) == set()
 
 
+@pytest.mark.parametrize(("store_kind", "mutant", "check"), checked())
+def test_a_mutant_of_the_store_is_caught(mutant: str, check: Check, store_url: str):
+    with mutated(mutant, database_of(store_url)), pytest.raises(AssertionError):
+        check(store_url)
+
+
+@pytest.mark.parametrize(("store_kind", "mutant", "check"), checked())
+def test_without_a_mutant_the_checks_of_the_store_pass(mutant: str, check: Check, store_url: str):
+    check(store_url)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_applies_unless_its_database_has_nothing_to_break(mutant: str, database: str):
+    expected = pytest.raises(DoesNotApplyError) if (mutant, database) in ABSENT else nullcontext()
+
+    with expected, mutated(mutant, database):
+        pass
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    "edit",
+    [Edit("settle", "finish", "no such text", ""), Edit("settle", "no_such_statement", None, "")],
+    ids=["text", "statement"],
+)
+def test_an_edit_that_does_not_apply_is_an_error_and_leaves_nothing_behind(
+    edit: Edit, database: str
+):
+    statements = load(f"duly.store.{database}", "settle")
+    before = statements["finish"]
+    edits = [Edit("settle", "finish", "FROM", "OF"), edit]
+
+    with pytest.raises(DoesNotApplyError), MutatedEngine(database) as engine:
+        engine.edit(sqlite=edits, postgres=edits)
+
+    assert statements["finish"] == before
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_function_that_the_engine_no_longer_has_cannot_be_replaced(database: str):
+    with pytest.raises(DoesNotApplyError), MutatedEngine(database) as engine:
+        engine.replace(engine.store, "no_such_method", None)
+
+
 def test_every_mutant_has_a_test():
-    assert MUTANTS.keys() == {*ZOO, *SCHEDULE_ZOO, "answers_before_it_commits"}
+    assert MUTANTS.keys() == {*ZOO, *SCHEDULE_ZOO, *STORE_ZOO, "answers_before_it_commits"}

@@ -2,12 +2,13 @@
 
 import pytest
 
+from duly.core.concurrency_limits import ClaimLimits
 from duly.core.states import State
 from duly.core.verdict import Finish
 from duly.errors import StoreError, StoreUnavailable
-from duly.store.ops.operators import Cancel, PauseQueue, RetriedRun, RetryRun
+from duly.store.ops.operators import Cancel, LimitQueue, PauseQueue, RetriedRun, RetryRun
 from duly.store.ops.runs import Accepted, ClaimRuns, Settled, Want
-from duly.store.ops.updates import SetProgress
+from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.ops.upkeep import Tick, Ticked
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -71,6 +72,30 @@ def test_mixed_ops_are_answered_in_the_order_they_were_given(store, worker):
         Accepted(fresh.run_id),
     ]
     assert answers[5:] == [None, Settled.DONE, RetriedRun(done=True, state="queued"), True]
+
+
+def test_log_lines_and_progress_are_written_before_the_end_of_their_attempt(store, worker):
+    held = enqueue_and_claim(store)
+    place = (held.run_id, held.claim_number)
+
+    answers = store.apply(
+        [success(held), AddLogs(*place, ((1, "info", "done"),)), SetProgress(*place, 1.0, None)]
+    )
+
+    assert answers == [Settled.DONE, True, True]
+    assert [line.message for line in store.list_logs(held.run_id, 10)] == ["done"]
+
+
+def test_a_claim_sees_the_place_that_a_settle_of_the_same_call_frees(store, worker):
+    store.do(LimitQueue("default", 1, ACTOR))
+    enqueue_many(store, 2)
+    wanted = ClaimRuns(WORKER, (Want(None, LANE, 5),), TASKS, limits=ClaimLimits({}))
+    (held,) = store.do(wanted)
+
+    claims, settled = store.apply([wanted, success(held)])
+
+    assert settled is Settled.DONE
+    assert len(claims) == 1
 
 
 def test_no_ops_have_no_answers(store):
