@@ -1,18 +1,33 @@
 """Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows.
 
-What several statements of a file have in common stands before the first of them, as `-- :part x`,
-and `:part(x)` stands for it.
+Text that several statements of a file share is written before the first of them, as `-- :part x`.
+The statements contain `:part(x)` in its place.
+
+SQLite has no statements that change several tables. There, a statement may be a script: several
+statements with the same parameters, separated by `-- :then`. The answer is that of the one which
+contains `-- :answer`, or else that of the last one. After a statement with `-- :stop-if-none` that
+changes or returns no row, the script ends, and that is its answer.
 """
 
 import re
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
 _PART = re.compile(r"^-- :part (\w+)$", re.MULTILINE)
 _PART_HERE = re.compile(r":part\((\w+)\)")
+_THEN, _ANSWER, _STOP_IF_NONE = "-- :then\n", "-- :answer\n", "-- :stop-if-none\n"
 _ROWS = re.compile(r":rows\((\d+)\)")
+
+
+class ScriptPart(NamedTuple):
+    """One statement of a script."""
+
+    sql: str
+    is_answer: bool
+    stops_if_none: bool
 
 
 class Statements:
@@ -34,6 +49,19 @@ class Statements:
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
+
+    def script(self, name: str) -> tuple[ScriptPart, ...]:
+        """Return the parts of a script. A plain statement is a script of one part."""
+        texts = self._texts[name].split(_THEN)
+        has_answer = any(_ANSWER in text for text in texts)
+        return tuple(
+            ScriptPart(
+                text.replace(_ANSWER, "").replace(_STOP_IF_NONE, "").strip(),
+                is_answer=_ANSWER in text or (not has_answer and number == len(texts)),
+                stops_if_none=_STOP_IF_NONE in text,
+            )
+            for number, text in enumerate(texts, 1)
+        )
 
     def for_rows(self, name: str, count: int) -> str:
         """Return the statement with its `:rows(n)` written out `count` times."""
@@ -65,5 +93,10 @@ def _bodies(split: list[str]) -> dict[str, str]:
 
 
 def _without_comments(text: str) -> str:
-    lines = (line for line in text.strip().splitlines() if not line.lstrip().startswith("--"))
+    lines = (line for line in text.strip().splitlines() if not _is_comment(line))
     return "\n".join(lines).strip().rstrip(";")
+
+
+def _is_comment(line: str) -> bool:
+    # The marks of scripts are read later.
+    return line.lstrip().startswith("--") and not line.startswith("-- :")

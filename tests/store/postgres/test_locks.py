@@ -5,8 +5,9 @@ from typing import Any
 
 from duly.store.ops.locks import AcquireLock, RenewLock
 from duly.store.ops.operators import PauseQueue
-from duly.store.postgres.locks import acquire
+from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.store_factory import open_store
+from duly.store.verbs.verb import carry_out
 from tests.store.conformance.verbs import ACTOR, SECOND
 from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
@@ -40,7 +41,8 @@ def test_a_lock_is_renewed_while_a_transaction_that_asked_for_it_is_open(store, 
         line = another._here().writers._lines["operate"]
 
         def ask(session: Any) -> tuple[Any, bool]:
-            found = acquire(session, AcquireLock("index", "b", "another host", SECOND))
+            op = AcquireLock("index", "b", "another host", SECOND)
+            found = carry_out(PostgresTransaction(session), op)
             return found, InBackground(lambda: renew(store)).answer()
 
         found, is_renewed = line.transact(ask)

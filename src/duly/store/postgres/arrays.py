@@ -57,6 +57,20 @@ def flags(items: Iterable[bool]) -> str:
     return "{" + ",".join("t" if item else "f" for item in items) + "}"
 
 
+def array(items: Collection[str | int | bool | None]) -> str | None:
+    """Return an array of values of one kind, or None if all of them are NULL."""
+    kind = next((type(item) for item in items if item is not None), type(None))
+    if kind is bool:
+        return "{" + ",".join(map(_flag, items)) + "}"
+    if kind is int:
+        return optional_numbers(items)  # type: ignore[arg-type]  # as the first one tells
+    return optional_texts(items) if items else "{}"  # type: ignore[arg-type]  # as above
+
+
+def _flag(item: object) -> str:
+    return "NULL" if item is None else "t" if item else "f"
+
+
 def is_run_id(text: str) -> bool:
     """Say whether this can be the id of a run; PostgreSQL would take other spellings of one too."""
     return _RUN_ID.fullmatch(text) is not None

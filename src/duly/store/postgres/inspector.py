@@ -46,7 +46,6 @@ from duly.store.ops.runs import Enqueue
 from duly.store.postgres.arrays import is_run_id, texts
 from duly.store.postgres.diagnostics import SQL as DIAGNOSE
 from duly.store.postgres.diagnostics import check_integrity, diagnose, find_oldest_transaction
-from duly.store.postgres.guard import SQL as GUARD
 from duly.store.postgres.steps import SQL as STEPS
 from duly.store.queue_capacity import QueueCapacityCache, run_read_dialogue
 from duly.store.reads import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
@@ -56,6 +55,7 @@ SQL = load("duly.store.postgres", "inspect")
 ENQUEUE = load("duly.store.postgres", "enqueue")
 AUDIT = load("duly.store.postgres", "audit")
 BULK = load("duly.store.postgres", "bulk")
+GUARD = load("duly.store.postgres", "guard")
 LOCKS = load("duly.store.postgres", "locks")
 SCHEDULES = load("duly.store.postgres", "schedules")
 

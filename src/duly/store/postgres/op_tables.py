@@ -5,16 +5,6 @@ from typing import Any
 
 from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
 from duly.store.ops.carriers import HandOver, PostponeHandOver, RerouteRuns
-from duly.store.ops.guard import (
-    AcquireKey,
-    EndDeadLetter,
-    FailKey,
-    FinishKey,
-    ForgetKey,
-    PutDeadLetter,
-    RenewKey,
-)
-from duly.store.ops.locks import AcquireLock, ReleaseLock, RenewLock
 from duly.store.ops.operators import (
     Cancel,
     DiscardDead,
@@ -47,8 +37,6 @@ from duly.store.ops.upkeep import Prune, RegisterWorker, RollUpCounts, Tick
 from duly.store.postgres import (
     bulk_actions,
     carried_runs,
-    guard,
-    locks,
     maintenance,
     operate,
     restore,
@@ -81,14 +69,6 @@ OPERATIONS: dict[type, Verb] = {
     RunSchedule: schedules.run_now,
     BackfillSchedule: schedules.backfill,
     FireSchedules: schedules.fire,
-    AcquireLock: locks.acquire,
-    ReleaseLock: locks.release,
-    FinishKey: guard.finish,
-    FailKey: guard.fail,
-    ForgetKey: guard.forget,
-    AcquireKey: guard.acquire,
-    PutDeadLetter: guard.put_dead_letter,
-    EndDeadLetter: guard.end_dead_letter,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,
@@ -104,7 +84,3 @@ OPERATIONS: dict[type, Verb] = {
     Prune: maintenance.prune,
     RollUpCounts: maintenance.roll_up_counts,
 }
-
-RENEWALS: dict[type, Verb] = {RenewLock: locks.renew, RenewKey: guard.renew}
-"""Each is one statement, which is its own transaction: a process that is frozen while it renews a
-lock or a key must not hold the row, or no other process could take over."""

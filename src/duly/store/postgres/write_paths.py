@@ -16,6 +16,8 @@ from duly.errors import StoreBusy
 from duly.store.group_commit import Answers, Committer, Done, OpBlocked
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
+from duly.store.ops.guard import RenewKey
+from duly.store.ops.locks import RenewLock
 from duly.store.ops.op import FACTS, A, AnyOp, Op, Phase, is_alone, makes_ready, size_of, spread
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
@@ -29,12 +31,14 @@ from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import enqueue, enqueue_keyed
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames, NameHeld
-from duly.store.postgres.op_tables import OPERATIONS, RENEWALS
+from duly.store.postgres.op_tables import OPERATIONS
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection, WriteFailureRecord
 from duly.store.postgres.session_settings import HOT, KEYED, UPKEEP
 from duly.store.postgres.settle import settle_alone
+from duly.store.postgres.transaction import LoneStatements, PostgresTransaction
 from duly.store.postgres.vacuum import VacuumThread
 from duly.store.postgres.wakeup import PostgresHints
+from duly.store.verbs.verb import carry_out
 
 COMMITTERS = {
     Phase.UPDATE: "operate",
@@ -44,6 +48,10 @@ COMMITTERS = {
     Phase.CLAIM: "claim",
 }
 """Enqueues with a key, events and renewals go to "keyed"."""
+
+
+RENEWALS = (RenewLock, RenewKey)
+"""Each is one statement, which is its own transaction."""
 
 
 class _WritePart(NamedTuple):
@@ -161,8 +169,8 @@ class WritePaths:
     def _write_names(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
         """Write what a transaction that is still open may hold up; nothing waits here for long."""
         answers: Answers = [None] * len(written)
-        renewals = [place for place, op in enumerate(written) if type(op) in RENEWALS]
-        others = [place for place, op in enumerate(written) if type(op) not in RENEWALS]
+        renewals = [place for place, op in enumerate(written) if isinstance(op, RENEWALS)]
+        others = [place for place, op in enumerate(written) if not isinstance(op, RENEWALS)]
         try:
             for places, write in ((renewals, self._renew), (others, self._write_named)):
                 found = write(line, [written[place] for place in places]) if places else []
@@ -193,7 +201,7 @@ class WritePaths:
 
     def _renew(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
         def write(session: PostgresSession, _lost: bool) -> Answers:  # noqa: FBT001 - as `run` calls it
-            return [RENEWALS[type(op)](session, op) for op in written]
+            return [carry_out(LoneStatements(session), op) for op in written]
 
         _hit(["operate"], "before_write")
         _hit(["operate"], "before_commit")
@@ -271,7 +279,10 @@ class WritePaths:
 
     def _carry_out(self, session: PostgresSession, op: Any) -> object:  # noqa: ANN401
         try:
-            return OPERATIONS[type(op)](session, op) if maintenance.has_turn(session, op) else None
+            if not maintenance.has_turn(session, op):
+                return None
+            old = OPERATIONS.get(type(op))
+            return old(session, op) if old else carry_out(PostgresTransaction(session), op)
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
 

@@ -38,9 +38,8 @@ from duly.store.ops.guard import DeadLetterRecord, GuardedKey
 from duly.store.ops.runs import Enqueue
 from duly.store.queue_capacity import QueueCapacityCache, run_read_dialogue
 from duly.store.reads import DeadLetterFilter, Peek, RunFilter, ScheduleFilter
+from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.diagnostics import SQL as DIAGNOSE
-from duly.store.sqlite.guard import SQL as GUARD
-from duly.store.sqlite.guard import read_times
 from duly.store.sqlite.steps import SQL as STEPS
 from duly.store.sqlite.steps import as_record
 from duly.store.statements import load
@@ -49,6 +48,7 @@ SQL = load("duly.store.sqlite", "inspect")
 ENQUEUE = load("duly.store.sqlite", "enqueue")
 AUDIT = load("duly.store.sqlite", "audit")
 BULK = load("duly.store.sqlite", "bulk")
+GUARD = load("duly.store.sqlite", "guard")
 LOCKS = load("duly.store.sqlite", "locks")
 SCHEDULES = load("duly.store.sqlite", "schedules")
 
@@ -321,7 +321,7 @@ class SqliteInspector:
 
     def get_key(self, key: str) -> GuardedKey | None:
         """Return how a key of the guard stands."""
-        place = {"key": key} | read_times(self._clock)._asdict()
+        place = {"key": key} | read_clocks(self._clock)._asdict()
         rows = self._query(GUARD["one"], place)
         return GuardedKey._make(rows[0]) if rows else None
 

@@ -18,8 +18,8 @@ from duly.store.count_rollup import count_rollups, default_retention, next_prune
 from duly.store.ops.recovery import HandBackUnknown, Judge, Recover, RecoverOrphans
 from duly.store.ops.runs import Settle
 from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
+from duly.store.sqlite.clock_readings import ClockReadings
 from duly.store.sqlite.file_identity import check_for_worker
-from duly.store.sqlite.guard import ClockReadings
 from duly.store.sqlite.operate import end_queued
 from duly.store.sqlite.settle import settle
 from duly.store.statements import load

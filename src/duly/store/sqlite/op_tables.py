@@ -6,16 +6,6 @@ from typing import Any
 
 from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
 from duly.store.ops.carriers import ClaimCarried, HandOver, PostponeHandOver, RerouteRuns
-from duly.store.ops.guard import (
-    AcquireKey,
-    EndDeadLetter,
-    FailKey,
-    FinishKey,
-    ForgetKey,
-    PutDeadLetter,
-    RenewKey,
-)
-from duly.store.ops.locks import AcquireLock, ReleaseLock, RenewLock
 from duly.store.ops.operators import (
     Cancel,
     DiscardDead,
@@ -52,8 +42,6 @@ from duly.store.sqlite import (
     carried_runs,
     claim,
     enqueue,
-    guard,
-    locks,
     maintenance,
     operate,
     restore,
@@ -91,16 +79,6 @@ SINGLE: dict[type, Verb] = {
     RunSchedule: schedules.run_now,
     BackfillSchedule: schedules.backfill,
     FireSchedules: schedules.fire,
-    AcquireLock: locks.acquire,
-    RenewLock: locks.renew,
-    ReleaseLock: locks.release,
-    AcquireKey: guard.acquire,
-    RenewKey: guard.renew,
-    FinishKey: guard.finish,
-    FailKey: guard.fail,
-    ForgetKey: guard.forget,
-    PutDeadLetter: guard.put_dead_letter,
-    EndDeadLetter: guard.end_dead_letter,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,
@@ -121,16 +99,5 @@ SINGLE: dict[type, Verb] = {
     ClaimCarried: claim.claim_carried,
 }
 CLAIMING = (ClaimRuns, ClaimCarried)
-BY_UPTIME = (AcquireLock, RenewLock, ReleaseLock)
-"""No change of the wall clock affects these."""
-BY_BOTH_CLOCKS = (
-    Prune,
-    AcquireKey,
-    RenewKey,
-    FinishKey,
-    FailKey,
-    ForgetKey,
-    PutDeadLetter,
-    EndDeadLetter,
-)
+BY_BOTH_CLOCKS = (Prune,)
 """Their leases are by the uptime, and the time for which they are kept is by the wall clock."""

@@ -43,6 +43,7 @@ from duly.store.schema import Schema, SchemaMigration
 from duly.store.sqlite import enqueue, migration_statements, steps
 from duly.store.sqlite.busy_timeout import commit, retry_while_busy
 from duly.store.sqlite.claim import ClaimTime
+from duly.store.sqlite.clock_readings import ClockReadings, read_clocks
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -52,14 +53,15 @@ from duly.store.sqlite.connection import (
 )
 from duly.store.sqlite.diagnostics import back_up, check_integrity, diagnose
 from duly.store.sqlite.file_identity import adopt_file_if_idle
-from duly.store.sqlite.guard import ClockReadings, read_times
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
 from duly.store.sqlite.inspector import SQL as INSPECT
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.op_tables import BATCHED, BY_BOTH_CLOCKS, BY_UPTIME, CLAIMING, SINGLE
+from duly.store.sqlite.op_tables import BATCHED, BY_BOTH_CLOCKS, CLAIMING, SINGLE
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
+from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.wakeup import SqliteHints
+from duly.store.verbs.verb import carry_out
 
 PACKAGE = "duly.store.sqlite"
 
@@ -157,8 +159,9 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
                 here.file.check()
                 cursor = here.writer.cursor()
                 retry_while_busy(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
+                transaction = SqliteTransaction(cursor, self._clock)
                 for group in groups:
-                    self._write_group(cursor, group, answers)
+                    self._write_group(transaction, group, answers)
                 commit(here.writer)
             except BaseException:
                 if here.writer.in_transaction:
@@ -201,15 +204,19 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         self._hints.send()
         return accepted
 
-    def _write_group(self, cursor: sqlite3.Cursor, group: Group, answers: Answers) -> None:
+    def _write_group(self, transaction: SqliteTransaction, group: Group, answers: Answers) -> None:
+        cursor = transaction.cursor
         kind, places, ops = group
         name = FACTS[kind].fault
         faultpoints.hit(f"{name}.before_write")
         if kind in BATCHED:
             found = BATCHED[kind](cursor, ops, self.now())
         else:
-            verb = SINGLE[kind]
-            found = [verb(cursor, op, self._time_for(kind)) for op in ops]
+            verb = SINGLE.get(kind)
+            if verb is None:
+                found = [carry_out(transaction, op) for op in ops]
+            else:
+                found = [verb(cursor, op, self._time_for(kind)) for op in ops]
         first, last = places[0], places[-1] + 1
         if last - first == len(places):
             answers[first:last] = found
@@ -218,10 +225,8 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         faultpoints.hit(f"{name}.before_commit")
 
     def _time_for(self, kind: type) -> int | ClockReadings | ClaimTime:
-        if kind in BY_UPTIME:
-            return self._clock.uptime()
         if kind in BY_BOTH_CLOCKS:
-            return read_times(self._clock)
+            return read_clocks(self._clock)
         if kind in CLAIMING:
             now = self.now()
             self._last_claimed_at = max(now, self._last_claimed_at + 1)

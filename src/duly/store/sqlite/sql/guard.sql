@@ -24,8 +24,14 @@ SELECT :key, 'held', :owner, :holder, latest + 1, :fingerprint, 1, 0, :uptime + 
    AND (kept_until <= :now OR fingerprint IS NULL OR :fingerprint IS NULL
         OR fingerprint = :fingerprint)
 
--- :name count_fence
+-- :name draw_fence
+-- The key has the next fence since `acquire`. No other process writes between the two.
 UPDATE duly_guard_fences SET latest = latest + 1
+-- :then
+SELECT owner, state, fence, holder, max(0, lease_ends - :uptime), attempts, losses, fingerprint,
+       result, problem
+  FROM duly_guarded
+ WHERE key = :key
 
 -- :name standing
 SELECT owner, state, fence, holder,

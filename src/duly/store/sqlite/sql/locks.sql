@@ -14,10 +14,15 @@ VALUES (:name, :owner, :holder,
     OR duly_locks.expires_at <= :uptime
 
 -- :name lock
+-- With the largest fence of the locks that were pruned.
 SELECT owner, holder, fence,
-       CASE WHEN boot = :boot THEN max(0, expires_at - :uptime) ELSE 0 END
+       CASE WHEN boot = :boot THEN max(0, expires_at - :uptime) ELSE 0 END,
+       coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0)
   FROM duly_locks
  WHERE name = :name
+
+-- :name raise_fence
+UPDATE duly_locks SET fence = :fence WHERE name = :name AND owner = :owner
 
 -- :name renew
 -- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.

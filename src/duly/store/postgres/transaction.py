@@ -1,0 +1,88 @@
+"""A transaction on PostgreSQL, as verbs see it."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from duly.store.ops.runs import Enqueue, Settle, Settled
+from duly.store.postgres.arrays import array
+from duly.store.postgres.connection import PostgresSession
+from duly.store.postgres.enqueue import insert
+from duly.store.postgres.settle import settle
+from duly.store.statements import load
+from duly.store.transaction import Result, Row, Rows
+
+
+class PostgresTransaction:
+    """The transaction that is open in a session."""
+
+    def __init__(self, session: PostgresSession) -> None:
+        self.session = session
+
+    def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
+        """Execute a statement, and return the number of its rows and the rows."""
+        cursor = self.session.execute(_statement(name), _encoded(parameters))
+        return Result(cursor.rowcount, cursor.fetchall() if cursor.description is not None else [])
+
+    def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
+        """Execute a statement, and return the number of rows that it changed or returned."""
+        return self.session.execute(_statement(name), _encoded(parameters)).rowcount
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:  # noqa: ANN401 - as the protocol
+        """Execute a statement, and return its rows."""
+        return self.session.execute(_statement(name), _encoded(parameters)).fetchall()
+
+    def row(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
+        """Execute a statement, and return its first row, if it has any."""
+        return self.session.execute(_statement(name), _encoded(parameters)).fetchone()
+
+    def value(self, name: str, /, **parameters: Any) -> Any:  # noqa: ANN401 - as the protocol
+        """Execute a statement, and return the only value of its only row."""
+        ((found,),) = self.session.execute(_statement(name), _encoded(parameters)).fetchall()
+        return found
+
+    def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
+        """Accept runs without keys."""
+        insert(self.session, enqueues)
+
+    def settle(self, settles: Sequence[Settle]) -> list[Settled]:
+        """Record how attempts ended."""
+        return settle(self.session, settles) if settles else []
+
+
+class LoneStatements(PostgresTransaction):
+    """A session in which every statement is its own transaction.
+
+    A process that is frozen while it renews a lock or a key must not hold the row, or no other
+    process could take over.
+    """
+
+    def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
+        """Execute a statement and commit it. Only the rows that it returns are counted."""
+        rows = self.session.execute_alone(_statement(name), _encoded(parameters))
+        return Result(len(rows), rows)
+
+    def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
+        """Execute a statement and commit it, and return the number of rows that it returned."""
+        return self.execute(name, **parameters).number
+
+
+@cache
+def _statement(name: str) -> str:
+    file, _, statement = name.partition(".")
+    return load("duly.store.postgres", file)[statement]
+
+
+def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Rows):
+            columns = zip(*value.rows, strict=True) if value.rows else ((),) * len(value.columns)
+            found |= {
+                column: array(items) for column, items in zip(value.columns, columns, strict=True)
+            }
+        elif isinstance(value, (list, tuple, frozenset)):
+            found[name] = array(value)
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,63 @@
+"""What the verbs of a store need of an open transaction, whichever database it is on."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from duly.store.ops.runs import Enqueue, Settle, Settled
+
+Row = tuple[Any, ...]
+
+
+class Rows(NamedTuple):
+    """Many rows as one parameter.
+
+    On SQLite the parameter is a JSON array of arrays. On PostgreSQL each column is an array, and a
+    parameter of its own under the name of the column.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+
+class Result(NamedTuple):
+    """What one statement returned."""
+
+    number: int
+    """The number of rows that it changed or returned."""
+    rows: list[Row]
+
+
+class Transaction(Protocol):
+    """An open transaction. Statements are named `file.statement`, as in the folders of SQL.
+
+    The parameters of a statement are texts, numbers, booleans, sequences of these, and `Rows`.
+    Times are durations in microseconds, to which the statements add the time of the store.
+    """
+
+    def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - see above
+        """Execute a statement, and return the number of its rows and the rows."""
+        ...
+
+    def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - see above
+        """Execute a statement, and return the number of rows that it changed or returned."""
+        ...
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:  # noqa: ANN401 - see above
+        """Execute a statement, and return its rows."""
+        ...
+
+    def row(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - see above
+        """Execute a statement, and return its first row, if it has any."""
+        ...
+
+    def value(self, name: str, /, **parameters: Any) -> Any:  # noqa: ANN401 - a value of any column
+        """Execute a statement, and return the only value of its only row."""
+        ...
+
+    def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
+        """Accept runs without keys."""
+        ...
+
+    def settle(self, settles: Sequence[Settle]) -> list[Settled]:
+        """Record how attempts ended."""
+        ...
