@@ -8,13 +8,11 @@ from duly.store.verbs.verb import verb
 @verb(AcquireLock)
 def acquire(transaction: Transaction, op: AcquireLock) -> Locked:
     """Acquire a lock if it is free, or if its time is over."""
-    found = transaction.row("locks.lock", name=op.name)
-    # A lock that another owner holds is only read. An attempt to acquire it would lock its row
-    # until the end of this transaction, and the owner could not renew it meanwhile.
-    if found is None or found[0] is None or found[3] == 0:
+    found = None
+    while found is None:
+        # Between the two statements, a prune may delete the lock that was in the way.
         transaction.run("locks.acquire", **op._asdict())
         found = transaction.row("locks.lock", name=op.name)
-    assert found is not None  # noqa: S101 - the statement before wrote it, or met it
     owner, holder, fence, left, pruned_fence = found
     if owner == op.owner and fence <= pruned_fence:
         # While this transaction waited for the lock's row, a prune deleted it and its fence.

@@ -1,19 +1,23 @@
 -- locks: take, renew and release a named lock, and say who holds which.
 
 -- :name acquire
--- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
--- That of a new one is larger than those of all locks that were pruned.
+-- Guard: only a lock that is free, or whose time is over, gets a new owner; then the fence grows. The
+-- fence of a new lock is larger than those of all locks that were pruned. A lock that another owner
+-- holds is only read: a conflict would lock its row until the end of this transaction, and its owner
+-- could not renew it meanwhile.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at)
-VALUES (%(name)s, %(owner)s, %(holder)s,
-        1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0),
-        duly_now() + %(ttl)s::float8 * interval '1 microsecond')
+SELECT %(name)s, %(owner)s, %(holder)s,
+       1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0),
+       duly_now() + %(ttl)s::float8 * interval '1 microsecond'
+ WHERE NOT EXISTS (SELECT FROM duly_locks
+                    WHERE name = %(name)s AND owner IS NOT NULL AND expires_at > duly_now())
     ON CONFLICT (name) DO UPDATE
    SET owner = excluded.owner, holder = excluded.holder, fence = duly_locks.fence + 1,
        expires_at = excluded.expires_at
  WHERE duly_locks.owner IS NULL OR duly_locks.expires_at <= duly_now()
 
 -- :name lock
--- With the largest fence of those that were pruned.
+-- With the largest fence of the locks that were pruned.
 SELECT owner, holder, fence,
        greatest(0, duly_microseconds(expires_at) - duly_microseconds(duly_now())),
        coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0)
@@ -21,11 +25,11 @@ SELECT owner, holder, fence,
  WHERE name = %(name)s
 
 -- :name raise_fence
--- Only here: a prune may have deleted the lock while its new row waited for that.
+-- A prune may have deleted the lock while its new row waited for the prune.
 UPDATE duly_locks SET fence = %(fence)s WHERE name = %(name)s AND owner = %(owner)s
 
 -- :name renew
--- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
+-- Guard: only the owner, by its fence. Its time may be over, as long as the lock has no new owner.
 UPDATE duly_locks SET expires_at = duly_now() + %(ttl)s::float8 * interval '1 microsecond'
  WHERE name = %(name)s AND owner = %(owner)s AND fence = %(fence)s
 RETURNING true

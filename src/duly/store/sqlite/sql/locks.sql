@@ -1,9 +1,9 @@
 -- locks: take, renew and release a named lock, and say who holds which.
--- SQLite's own time is that of the machine since its start; a lock of an earlier start is over.
+-- Times are those since the machine was started. A lock of an earlier start is free.
 
 -- :name acquire
--- Guard: only a lock that nobody holds, or whose time is over, changes hands; the fence grows then.
--- That of a new one is larger than those of all locks that were pruned.
+-- Guard: only a lock that is free, or whose time is over, gets a new owner; then the fence grows. The
+-- fence of a new lock is larger than those of all locks that were pruned.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
 VALUES (:name, :owner, :holder,
         1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0), :uptime + :ttl, :boot)
@@ -25,7 +25,7 @@ SELECT owner, holder, fence,
 UPDATE duly_locks SET fence = :fence WHERE name = :name AND owner = :owner
 
 -- :name renew
--- Guard: only the owner, by its fence; also when its time is over, as long as nobody took it.
+-- Guard: only the owner, by its fence. Its time may be over, as long as the lock has no new owner.
 UPDATE duly_locks SET expires_at = :uptime + :ttl, boot = :boot
  WHERE name = :name AND owner = :owner AND fence = :fence
 
