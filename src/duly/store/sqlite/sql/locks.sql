@@ -12,17 +12,20 @@ VALUES (:name, :owner, :holder,
        expires_at = excluded.expires_at, boot = excluded.boot
  WHERE duly_locks.owner IS NULL OR duly_locks.boot <> excluded.boot
     OR duly_locks.expires_at <= :uptime
+RETURNING owner, holder, fence, :ttl
 
--- :name lock
--- With the largest fence of the locks that were pruned.
+-- :name standing
 SELECT owner, holder, fence,
-       CASE WHEN boot = :boot THEN max(0, expires_at - :uptime) ELSE 0 END,
-       coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0)
+       CASE WHEN boot = :boot THEN max(0, expires_at - :uptime) ELSE 0 END
   FROM duly_locks
  WHERE name = :name
 
 -- :name raise_fence
-UPDATE duly_locks SET fence = :fence WHERE name = :name AND owner = :owner
+-- The fence of a new lock is larger than those of all locks that were pruned.
+UPDATE duly_locks SET fence = 1 + (SELECT fence FROM duly_locks WHERE name = '')
+ WHERE name = :name AND owner = :owner
+   AND fence <= (SELECT fence FROM duly_locks WHERE name = '')
+RETURNING fence
 
 -- :name renew
 -- Guard: only the owner, by its fence. Its time may be over, as long as the lock has no new owner.
