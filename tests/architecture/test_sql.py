@@ -23,6 +23,7 @@ ONE_DIALECT = {
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "locks.raise_fence": "on SQLite no prune can come between two statements of an acquire",
     "operate.after_revival": "PostgreSQL releases it with the commit; SQLite would be slower",
+    "steps.after_resolving": "PostgreSQL releases it with the commit; SQLite would be slower",
     "recover.busy": "SQLite has no server that could still execute a statement",
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
