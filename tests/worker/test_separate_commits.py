@@ -1,16 +1,20 @@
 """A worker whose store fails between the ops of its calls loses and doubles nothing."""
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import pytest
 
 import duly
-from duly import Retry, RetryAfter, current
+from duly import Retry, RetryAfter, StoreUnavailable, current, faultpoints
+from duly.carrier import CarrierMessage, ResendPolicy
 from duly.core.states import FINAL
 from duly.run import Run
 from duly.store.reads import RunFilter
+from duly.worker.services.relay import Relay
 from tests.servers.processes import wait_until
 from tests.store.separate_commits import SeparateCommitsApp
 
@@ -134,3 +138,41 @@ def check_history(app: SeparateCommitsApp, workload: Workload) -> None:
     for run in runs["step"]:
         assert [step.name for step in run.steps()] == ["first", "moment", "second"]
     assert list(app.store.audit(100)) == []
+
+
+class Engine:
+    """Another engine, with a policy of its own."""
+
+    def __init__(self, first_resend_after: float) -> None:
+        self.resend_policy = ResendPolicy(first_resend_after)
+        self.sent: list[str] = []
+
+    def attach(self, app: object) -> None:
+        """Attach nothing: no worker of this engine runs."""
+
+    def send(self, messages: Sequence[CarrierMessage]) -> None:
+        self.sent += [message.run_id for message in messages]
+
+
+def test_a_run_that_is_handed_over_is_sent_although_the_next_hand_over_fails(store_url):
+    engines = [Engine(30), Engine(60)]
+    with closing(SeparateCommitsApp(store_url, rate=1.0)) as app:
+        tasks = [
+            app.task(name=f"task-{number}", carrier=engine)(lambda: None)
+            for number, engine in enumerate(engines)
+        ]
+        runs = [task.enqueue() for task in tasks]
+        hits = itertools.count(1)
+        faultpoints.arm("operate.before_write", lambda: _fail_at_second(next(hits)))
+
+        with pytest.raises(StoreUnavailable):
+            Relay(app.store, app.registry, app.bus).tick()
+
+        handed = [run.id for run in runs if run.refresh().record.lane == "handed"]
+        assert len(handed) == 1
+        assert [run_id for engine in engines for run_id in engine.sent] == handed
+
+
+def _fail_at_second(hit: int) -> None:
+    if hit == 2:
+        raise StoreUnavailable("gone")
