@@ -126,7 +126,8 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
         """Carry out the ops in the order of their phases, and return their answers in this order.
 
         Each op is carried out as a whole or not at all. Several ops may share a transaction, or
-        need several: after an exception, some of them may have been carried out.
+        need several: after an exception, the first of them may have been carried out. So whatever
+        must be atomic is one op, and a caller with several ops must be able to repeat its call.
         """
         ...
 
