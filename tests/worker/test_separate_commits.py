@@ -13,7 +13,10 @@ from duly import Retry, RetryAfter, StoreUnavailable, current, faultpoints
 from duly.carrier import CarrierMessage, ResendPolicy
 from duly.core.states import FINAL
 from duly.run import Run
+from duly.store.ops.runs import Settle
+from duly.store.ops.updates import AddLogs
 from duly.store.reads import RunFilter
+from duly.worker.inline_worker import InlineWorker
 from duly.worker.services.relay import Relay
 from tests.servers.processes import wait_until
 from tests.store.separate_commits import SeparateCommitsApp
@@ -138,6 +141,27 @@ def check_history(app: SeparateCommitsApp, workload: Workload) -> None:
     for run in runs["step"]:
         assert [step.name for step in run.steps()] == ["first", "moment", "second"]
     assert list(app.store.audit(100)) == []
+
+
+def test_an_inline_worker_queues_a_run_again_whose_end_it_could_not_write(store_url):
+    with closing(SeparateCommitsApp(store_url, rate=1.0, most=1)) as app:
+
+        @app.task(name="talk")
+        def talk() -> int:
+            current().log.info("claim %s", current().fence)
+            return 7
+
+        run = talk.enqueue()
+        worker = InlineWorker(app.store, app.registry, app.bus)
+
+        with pytest.raises(StoreUnavailable):
+            worker.drain()
+
+        (failure,) = app.separate_commits.failures
+        assert [type(op) for op in failure.written + failure.left] == [AddLogs, Settle]
+        assert run.refresh().state == "queued"
+        assert [attempt.outcome for attempt in run.attempts()] == ["lost"]
+        assert [line.message for line in run.logs()] == ["claim 1"]
 
 
 class Engine:
