@@ -280,6 +280,9 @@ class Duly(AppStore):
 
         Each transaction contains up to 2,000 calls, or fewer if their arguments exceed 8 MiB.
         Inside the transaction of a task, all calls become part of that transaction.
+
+        If this raises StoreUnavailable, some of the calls may have been accepted. Give the calls
+        keys, so that you can repeat them.
         """
         return accept_many(self, calls)
 

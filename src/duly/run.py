@@ -29,7 +29,6 @@ from duly.errors import (
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops.op import Op
 from duly.store.ops.operators import Cancel, RetriedRun, RetryRun
 from duly.store.ops.steps import ResolveStep
 
@@ -181,7 +180,7 @@ class Run(Generic[R]):
         If the run was interrupted in several steps, resolve each by its name. The run continues
         after the last of them.
         """
-        op = self._retry_op(actor, reason, None)
+        retry = self._retry_op(actor, reason, None)
         begun = unresolved_steps(self._app.store.list_steps(self.id))
         if self.state not in FINAL - {State.SUCCEEDED} or not begun:
             raise RunNotInterrupted(self.id, self.state)
@@ -195,16 +194,13 @@ class Run(Generic[R]):
         text = None if result is None else encode_value(result)
         if text is not None and definition is not None:
             text = definition.codec.seal(text)
-        said = ResolveStep(
-            self.id, step or names[0], op.actor, op.reason, is_done=done, result=text
-        )
-        together: list[Op[Any]] = [said, op]
-        resolved, redriven = self._app.store.apply(together)
-        if not redriven.unresolved:
-            return self._check_retried(redriven)
-        if not resolved:
+        op = ResolveStep(retry, step or names[0], is_done=done, result=text)
+        answer = self._app.store.do(op)
+        if not answer.retried.unresolved:
+            return self._check_retried(answer.retried)
+        if not answer.steps:
             raise BadOption(
-                f"another operator has already resolved step {said.step!r} of run {self.id}"
+                f"another operator has already resolved step {op.step!r} of run {self.id}"
             )
         return self.refresh()
 

@@ -241,7 +241,7 @@ def _add_trace_tags(call: Call[R], tracing: Tracing) -> Call[R]:
 
 
 def accept(host: AppProtocol, calls: Sequence[Call[R]]) -> list[Run[R]]:
-    """Write calls in one transaction. They are durable when this returns.
+    """Write calls. They are durable when this returns; after an error, some of them may be.
 
     Inside the transaction of a task, they become part of that transaction.
     """

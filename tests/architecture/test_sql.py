@@ -22,6 +22,7 @@ ONE_DIALECT = {
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
     "operate.after_revival": "PostgreSQL releases it with the commit; SQLite would be slower",
+    "steps.after_resolving": "PostgreSQL releases it with the commit; SQLite would be slower",
     "recover.busy": "SQLite has no server that could still execute a statement",
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(

@@ -93,9 +93,7 @@ def test_a_run_is_handed_over_by_the_resend_policy_of_its_carrier(app):
     ]
     for number, carrier in enumerate(carriers):
         app.task(carrier=carrier, name=f"pay-{number}")(lambda: None)
-    store = SimpleNamespace(
-        apply=lambda ops: asked.extend(ops) or [HandedOver([], []) for _ in ops]
-    )
+    store = SimpleNamespace(do=lambda op: asked.append(op) or HandedOver([], []))
 
     Relay(store, app.registry, app.bus).tick()
 

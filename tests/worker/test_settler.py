@@ -27,6 +27,7 @@ from duly.worker.settler import Settler
 from duly.worker.start_marks import StartMarks
 from duly.worker.update_buffer import UpdateBuffer
 from tests.store.conformance.verbs import lost
+from tests.store.separate_commits import SeparateCommits
 from tests.worker.claims import definition
 
 pytestmark = pytest.mark.surface
@@ -38,7 +39,7 @@ class Faulty:
     """A real store whose `apply` fails as a test says."""
 
     def __init__(self, store: Any) -> None:
-        self._store = store
+        self.inner = store
         self.errors: list[Exception] = []
         self.refuse = lambda _op: None
         self.applied: list[int] = []
@@ -52,16 +53,16 @@ class Faulty:
             error = self.refuse(op)
             if error is not None:
                 if self.commits_words_apart:
-                    self._store.apply([each for each in ops if isinstance(each, AddLogs)])
+                    self.inner.apply([each for each in ops if isinstance(each, AddLogs)])
                 raise error
         self.applied.append(len(ops))
-        return self._store.apply(ops)
+        return self.inner.apply(ops)
 
     def do(self, op):
         return self.apply([op])[0]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.inner, name)
 
 
 class Bench:
@@ -95,6 +96,18 @@ class Bench:
             assert self.inflight.begin(held)
             self.inflight.end(held, 0.1)
         return taken
+
+    def commit_separately(self) -> SeparateCommits:
+        """Commit each op separately, and fail in the middle of the next call with several ops."""
+        self.store.inner = separate = SeparateCommits(self.store.inner, rate=1.0, most=1)
+        return separate
+
+    def settle_in_transaction(self, item: EndedBody) -> None:
+        """Record an end, with what the body said before, in a transaction of its own."""
+        transaction = self.app.store.task_transaction()
+        assert transaction.connection is not None
+        words = self.journal.final_updates(item.held.claim.run_id)
+        transaction.settle_and_commit(settle_ops.settle_op(item), words)
 
     def states(self, taken) -> list[str]:
         """Return how the runs stand in the store."""
@@ -400,6 +413,44 @@ class TestJournal:
         run = bench.app.runs.get(held.claim.run_id)
         assert [line.message for line in run.logs()] == ["one", "two"]
         assert (run.record.progress, run.record.progress_text) == (0.5, "half")
+
+    @pytest.mark.parametrize("how", ["tick", "settle", "transaction"])
+    def test_a_store_that_fails_between_two_runs_doubles_no_line(self, bench, how):
+        separate = bench.commit_separately()
+        taken = bench.started(3)
+        for held in taken:
+            bench.journal.log(held.claim, "info", "one")
+        with pytest.raises(StoreUnavailable):
+            bench.journal.tick()
+        for held in taken:
+            bench.journal.log(held.claim, "info", "two")
+
+        if how == "transaction":
+            for item in ended(taken):
+                bench.settle_in_transaction(item)
+        else:
+            if how == "tick":
+                bench.journal.tick()
+            bench.settler.settle(ended(taken))
+
+        assert [len(failure.written + failure.left) for failure in separate.failures] == [3]
+        assert bench.states(taken) == ["succeeded"] * 3
+        for held in taken:
+            lines = bench.app.runs.get(held.claim.run_id).logs()
+            assert [line.message for line in lines] == ["one", "two"]
+
+    def test_a_store_that_fails_between_a_line_and_the_end_doubles_no_line(self, bench):
+        separate = bench.commit_separately()
+        (held,) = taken = bench.started()
+        bench.journal.log(held.claim, "info", "one")
+
+        bench.settler.settle(ended(taken))
+
+        ((written, left),) = separate.failures
+        assert [type(op).__name__ for op in (*written, *left)] == ["AddLogs", "Settle"]
+        lines = bench.app.runs.get(held.claim.run_id).logs()
+        assert [line.message for line in lines] == ["one"]
+        assert bench.states(taken) == ["succeeded"]
 
     def test_a_line_that_is_written_after_its_run_has_ended_keeps_no_other_run_waiting(self, bench):
         (held,) = taken = bench.started()

@@ -15,7 +15,7 @@ from duly import faultpoints
 from duly.app import Duly
 from duly.store.ops.op import A, Op, OpWriter
 from duly.store.ops.runs import Settle, Settled
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import RunUpdate
 from duly.store.protocol import Store, TaskTransaction
 from duly_prove.observation_log import ObservationLog
 from duly_prove.workload import app as workload
@@ -76,7 +76,7 @@ class _FreezingTaskTransaction:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         return getattr(self._section, name)
 
-    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
         _freeze_if_requested(self._flag, BEFORE_COMMIT)
         return self._section.settle_and_commit(op, words)
 

@@ -12,7 +12,7 @@ from duly.store.hints import HintChannel
 from duly.store.ops.op import Op
 from duly.store.ops.runs import Accepted, Enqueue, Settle, Settled
 from duly.store.ops.steps import EndStep, SendEvent
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import RunUpdate
 from duly.store.reads import DeadLetterFilter, Inspector
 from duly.store.schema import MigratableStore
 
@@ -80,7 +80,7 @@ class TaskTransaction(Protocol):
 
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
-    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
         """Write what the body has said, and the completion, and commit all of it, or nothing."""
         ...
 
@@ -126,7 +126,8 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
         """Carry out the ops in the order of their phases, and return their answers in this order.
 
         Each op is carried out as a whole or not at all. Several ops may share a transaction, or
-        need several: after an exception, some of them may have been carried out.
+        need several: after an exception, the first of them may have been carried out. So whatever
+        must be atomic is one op, and a caller with several ops must be able to repeat its call.
         """
         ...
 

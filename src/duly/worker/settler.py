@@ -16,7 +16,6 @@ from duly.core.verdict import Finish
 from duly.errors import OUTAGES
 from duly.events import EngineFailed, EventBus, EventLog, ResultDropped, StoreFailed
 from duly.store.ops.runs import ClaimRuns, Settle, Settled
-from duly.store.ops.updates import AddLogs, RestoreLogs
 from duly.store.protocol import Store
 from duly.store.refusal import REFUSALS
 from duly.worker.attempt import error_text
@@ -32,7 +31,7 @@ from duly.worker.settle_ops import (
     wake_parents_op,
 )
 from duly.worker.start_marks import StartMarks
-from duly.worker.update_buffer import UpdateBuffer, in_batches
+from duly.worker.update_buffer import UpdateBuffer, for_another_try, in_batches
 
 _BATCH = 500
 _FIRST_PAUSE = 0.05
@@ -232,6 +231,8 @@ class Settler:
                     del words[0]
                 return self._write(ops, words[0] if words else ())
             except OUTAGES as error:
+                # The first ops of a call may be written although the others are not.
+                words = list(map(for_another_try, words))
                 self._bus.emit(StoreFailed("settle", str(error), pause))
                 _sleep(pause * (0.5 + jitter()))
                 pause = min(_LONGEST_PAUSE, pause * 2)
@@ -258,9 +259,8 @@ class Settler:
 
     def _write_updates(self, words: Sequence[Any]) -> None:
         """Write what bodies said apart from their ends, but no line that the store has already."""
-        again = [RestoreLogs(*word) if isinstance(word, AddLogs) else word for word in words]
         try:
-            self._store.apply(again)
+            self._store.apply(for_another_try(words))
         except OUTAGES:
             raise
         except Exception as error:  # noqa: BLE001 - no line is worth a run that stays running

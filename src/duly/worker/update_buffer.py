@@ -19,13 +19,12 @@ from duly.limits import (
 )
 from duly.registry import Registry
 from duly.store.ops.op import size_of
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import AddLogs, RestoreLogs, RunUpdate, SetProgress
 from duly.store.protocol import Store
 from duly.worker.attempt import storable_text
 from duly.worker.log_spool import Line, LogSpool, log_spool_path
 
 _FLUSH_SECONDS = 0.5
-_Update = AddLogs | SetProgress
 
 
 class UpdateBuffer:
@@ -54,7 +53,9 @@ class UpdateBuffer:
         self._progress: dict[str, SetProgress] = {}
         self._lines: dict[str, tuple[int, list[Line]]] = {}
         """By run: the newest claim number that logged, and its lines that are not written yet."""
-        self._leaving: dict[str, list[_Update]] = {}
+        self._in_doubt: set[str] = set()
+        """Runs whose waiting lines may be in the store already, or some of them."""
+        self._leaving: dict[str, list[RunUpdate]] = {}
         """By run: what was handed over to be written with its end, and may not be written yet."""
         self._has_written = False
         """Whether lines were written since the file was last brought up to date."""
@@ -95,7 +96,7 @@ class UpdateBuffer:
             waits = self._lines or self._progress or self._leaving
             return not (waits or self._writing.locked())
 
-    def flush_run(self, run_id: str) -> list[_Update]:
+    def flush_run(self, run_id: str) -> list[RunUpdate]:
         """Return what is left to write of an attempt that has ended.
 
         Whoever writes it says so with `written`; until then it is returned again.
@@ -103,7 +104,7 @@ class UpdateBuffer:
         with self._writing, self._lock:
             return self._hand_over(run_id)
 
-    def confirm_written(self, words: Iterable[_Update]) -> None:
+    def confirm_written(self, words: Iterable[RunUpdate]) -> None:
         """Forget words that were handed over: the store has them, or refused them for good."""
         with self._lock:
             self._has_left(words)
@@ -123,13 +124,13 @@ class UpdateBuffer:
         with self._lock:
             self._held_back.discard(run_id)
 
-    def final_updates(self, run_id: str) -> list[_Update]:
+    def final_updates(self, run_id: str) -> list[RunUpdate]:
         """Return what a transaction that ends its run is to write."""
         with self._lock:
             self._held_back.discard(run_id)
             return self._hand_over(run_id)
 
-    def restore_updates(self, words: list[_Update]) -> None:
+    def restore_updates(self, words: list[RunUpdate]) -> None:
         """Keep what was not written after all."""
         with self._lock:
             self._has_left(words)
@@ -153,14 +154,14 @@ class UpdateBuffer:
         self._forget_written()
         return _FLUSH_SECONDS
 
-    def _hand_over(self, run_id: str) -> list[_Update]:
+    def _hand_over(self, run_id: str) -> list[RunUpdate]:
         """Return the last words of a run, which are to be written with its end."""
         words = [*self._leaving.pop(run_id, ()), *self._pop(run_id)]
         if words:
             self._leaving[run_id] = words
         return list(words)
 
-    def _has_left(self, words: Iterable[_Update]) -> None:
+    def _has_left(self, words: Iterable[RunUpdate]) -> None:
         for word in words:
             leaving = self._leaving.get(word.run_id, [])
             if word in leaving:
@@ -176,7 +177,7 @@ class UpdateBuffer:
         with self._lock:
             self._has_written = False
             words = [word for words in self._leaving.values() for word in words]
-            leaving = [word for word in words if isinstance(word, AddLogs)]
+            leaving = [word for word in words if not isinstance(word, SetProgress)]
             kept = [(op.run_id, op.claim_number, line) for op in leaving for line in op.lines]
             for run_id, (claim_number, lines) in self._lines.items():
                 kept += [(run_id, claim_number, line) for line in lines]
@@ -206,11 +207,11 @@ class UpdateBuffer:
             new = last._replace(fraction=fraction, text=last.text or first.text)
         self._progress[new.run_id] = new
 
-    def _put_back(self, ops: Iterable[_Update]) -> None:
+    def _put_back(self, ops: Iterable[RunUpdate]) -> None:
         with self._lock:
             self._keep_again(ops)
 
-    def _keep_again(self, ops: Iterable[_Update]) -> None:
+    def _keep_again(self, ops: Iterable[RunUpdate]) -> None:
         for op in ops:
             if isinstance(op, SetProgress):
                 self._note(op, older=True)
@@ -218,16 +219,19 @@ class UpdateBuffer:
             lines = self._lines_of(op.run_id, op.claim_number)
             if lines is not None:
                 lines[:0] = op.lines
+                self._in_doubt.add(op.run_id)
 
-    def _pop(self, run_id: str) -> list[_Update]:
-        found: list[_Update] = []
+    def _pop(self, run_id: str) -> list[RunUpdate]:
+        found: list[RunUpdate] = []
         progress = self._progress.pop(run_id, None)
         if progress is not None:
             found.append(progress)
         if run_id in self._lines:
             claim_number, lines = self._lines.pop(run_id)
+            op = RestoreLogs if run_id in self._in_doubt else AddLogs
+            self._in_doubt.discard(run_id)
             found += [
-                AddLogs(run_id, claim_number, tuple(batch))
+                op(run_id, claim_number, tuple(batch))
                 for batch in batches(
                     lines,
                     most=LOG_LINES_PER_ATTEMPT,
@@ -238,6 +242,11 @@ class UpdateBuffer:
         return found
 
 
-def in_batches(ops: Iterable[_Update]) -> Iterator[list[_Update]]:
+def for_another_try(updates: Iterable[RunUpdate]) -> list[RunUpdate]:
+    """Return updates that may be written already: no log line is written a second time."""
+    return [RestoreLogs(*op) if isinstance(op, AddLogs) else op for op in updates]
+
+
+def in_batches(ops: Iterable[RunUpdate]) -> Iterator[list[RunUpdate]]:
     """Divide what bodies have said into batches, one transaction each."""
     return batches(ops, most=COMMIT_OPS, most_bytes=TRANSACTION_BYTES, size_of=size_of)

@@ -36,8 +36,15 @@ from tests.store.conformance.verbs import (
     submitted,
     success,
 )
+from tests.store.separate_commits import SeparateCommits
 
 pytestmark = pytest.mark.pgbouncer
+
+
+@pytest.fixture(params=["as it is", "each op separately"])
+def store(opened, request):
+    """Open a store of each kind, and one that commits the ops of a call separately."""
+    return opened.store if request.param == "as it is" else SeparateCommits(opened.store)
 
 
 def impossible(claim):
@@ -112,7 +119,7 @@ def test_an_op_that_the_tables_refuse_is_an_error_that_trying_again_will_not_men
     assert state_of(store, found.run_id) == "running"
 
 
-def test_a_refused_op_leaves_nothing_of_its_call_behind(store, worker, tables):
+def test_a_refused_op_leaves_nothing_of_itself_and_of_the_ops_after_it(store, worker, tables):
     found = enqueue_and_claim(store)
     before = tables.everything()
 

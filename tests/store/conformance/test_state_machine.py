@@ -39,6 +39,7 @@ from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
 from duly.store.reads import RunFilter
 from tests.store.conformance.verbs import ACTOR, BOOM, OTHER_TASK, TASK, TASKS, lost, unstarted
 from tests.store.model import ModelStore, Run
+from tests.store.separate_commits import SeparateCommits
 
 pytestmark = pytest.mark.pgbouncer
 
@@ -46,6 +47,7 @@ ROUNDS = max(1, round(float(os.environ.get("DULY_TEST_SCALE", "1"))))
 """A long run is many tests, so that each stays within the time a test may take."""
 EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 20, "pgbouncer": 5}
 EXAMPLES_ELSEWHERE = 12
+EXAMPLES_OF_SEPARATE_COMMITS = 10
 """Every run of the tests draws others, and a long one so many times as many."""
 STEPS = 40
 
@@ -474,10 +476,24 @@ def _compared(run):
 @pytest.mark.timeout(240)  # Seconds on an idle machine; on a crowded one, let it take its time.
 @pytest.mark.parametrize("round_number", range(ROUNDS))
 def test_store_and_model_agree_whatever_is_done(opened, store_kind, round_number):
+    check_against_the_model(opened, EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE))
+
+
+@pytest.mark.timeout(120)
+def test_store_and_model_agree_if_each_op_commits_separately(opened):
+    separate = SeparateCommits(opened.store)
+
+    check_against_the_model(opened._replace(store=separate), EXAMPLES_OF_SEPARATE_COMMITS)
+
+    assert separate.separated > 0
+
+
+def check_against_the_model(opened, examples):
+    """Run so many random sequences of acts on a store and on the model, and compare them."""
     run_state_machine_as_test(
         lambda: StoreMachine(opened),
         settings=settings(
-            max_examples=EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE),
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             suppress_health_check=list(HealthCheck),

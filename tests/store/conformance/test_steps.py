@@ -13,6 +13,7 @@ from duly.store.ops.steps import (
     EndStep,
     ForgetStep,
     RecheckWaits,
+    ResolvedStep,
     ResolveStep,
     SendEvent,
     WakeRuns,
@@ -25,6 +26,7 @@ from tests.store.conformance.verbs import (
     claimed_ids,
     enqueue_and_claim,
     enqueue_one,
+    key,
     redrive,
     settle,
     settle_op,
@@ -348,8 +350,8 @@ def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
         assert (answer.state, answer.unresolved) == (verdict.state, ("outer",))
         assert (store.get_run(held.run_id), store.list_attempts(held.run_id)) == before
         assert list(store.list_audit_entries(held.run_id, 10)) == []
-        store.do(ResolveStep(held.run_id, "outer", "me", "", is_done=False))
-        assert redrive(store, held.run_id).done
+        op = ResolveStep(RetryRun(held.run_id, "me"), "outer", is_done=False)
+        assert store.do(op).retried.done
     assert store.get_run(held.run_id).state == "queued"
 
 
@@ -381,11 +383,47 @@ def test_a_step_is_resolved_with_all_that_had_begun_inside_of_it(store, held, is
     nest(store, held, "other", op=BeginStep)
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
 
-    store.do(ResolveStep(held.run_id, "outer", "me", "", is_done=is_done))
+    op = ResolveStep(RetryRun(held.run_id, "me"), "outer", is_done=is_done)
+    answer = store.do(op)
 
+    assert sorted(answer.steps) == ["inmost", "inner", "outer"]
+    assert answer.retried.unresolved == ("other",)
     found = {name for name, _, done, _ in steps(store, held.run_id) if not done}
     assert found == {"other"}
     assert len(steps(store, held.run_id)) == (4 if is_done else 1)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_step_is_not_resolved_if_its_run_cannot_be_queued_again(store, worker, tables, is_done):
+    held = enqueue_and_claim(store, key=key("k", active_only=True))
+    nest(store, held, "charge", op=BeginStep)
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
+    other = enqueue_one(store, key=key("k", active_only=True))
+    op = ResolveStep(RetryRun(held.run_id, "me"), "charge", is_done=is_done)
+    before = tables.everything()
+
+    refused = store.do(op)
+
+    assert refused.steps == ()
+    assert (refused.retried.done, refused.retried.held_by) == (False, other)
+    assert tables.everything() == before
+    cancel(store, other)
+    answer = store.do(op)
+    assert answer.steps == ("charge",)
+    assert answer.retried.done
+    assert store.get_run(held.run_id).state == "queued"
+
+
+def test_a_step_is_resolved_once(store, held):
+    nest(store, held, "charge", op=BeginStep)
+    settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
+    op = ResolveStep(RetryRun(held.run_id, "me", generation=1), "charge", is_done=True)
+
+    first, second = store.apply([op, op._replace(is_done=False)])
+
+    assert (first.steps, first.retried.done) == (("charge",), True)
+    assert second == ResolvedStep((), RetriedRun(done=False, state="queued"))
+    assert [step[2] for step in steps(store, held.run_id)] == [True]
 
 
 def claim_of_the_next(store):

@@ -24,7 +24,7 @@ from duly.interrupts import defer_interrupts
 from duly.store.ops.op import A, AnyOp, Op
 from duly.store.ops.runs import Settle, Settled
 from duly.store.ops.steps import EndStep
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import RunUpdate
 from duly.store.outage_wait import retry_during_outage
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class DjangoTaskTransaction:
         """Whether the connection was lost while the transaction was open."""
         return self._atomic is not None and bool(getattr(self._raw, "closed", False))
 
-    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit everything. If the claim is lost, roll back."""
         return self._commit_with(op, op.run_id, lambda answer: answer is Settled.DONE, words)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from duly.core.batches import bytes_of
 from duly.core.record import StepRecord
 from duly.store.ops.op import Facts, LostReply, Phase, always, if_found, op
+from duly.store.ops.operators import RetriedRun, RetryRun
 from duly.store.ops.upkeep import DutyTurn
 
 
@@ -121,20 +122,33 @@ class RecheckWaits(NamedTuple):
         raise NotImplementedError
 
 
-@op(Facts(Phase.OPERATE, "operate"))
+class ResolvedStep(NamedTuple):
+    """What a ResolveStep did."""
+
+    steps: tuple[str, ...]
+    """The resolved steps: the step and the steps inside it."""
+    retried: RetriedRun
+
+
+@op(Facts(Phase.OPERATE, "operate", always))
 class ResolveStep(NamedTuple):
     """Record of a step during which a run was interrupted that it is done, or must run again.
 
-    The answer is the names of the resolved steps: the step and the steps inside it.
+    The run is queued again, unless other steps of it are unresolved. If it cannot be queued for
+    another reason, nothing is recorded.
     """
 
-    run_id: str
+    retry: RetryRun
+    """Queues the run again. Its actor and its reason are also those of the resolution."""
     step: str
-    actor: str
-    reason: str
     is_done: bool
     result: str | None = None
 
-    def answer(self) -> list[str]:
+    @property
+    def run_id(self) -> str:
+        """The run that was interrupted in the step."""
+        return self.retry.run_id
+
+    def answer(self) -> ResolvedStep:
         """Return the type of the answer."""
         raise NotImplementedError

@@ -40,9 +40,10 @@ class AddLogs(NamedTuple):
 
 @op(Facts(Phase.UPDATE, "operate", size=_size_of_lines))
 class RestoreLogs(NamedTuple):
-    """Record those log lines of a dead worker's attempt that the store does not have yet.
+    """Record those log lines of an attempt that the store does not have yet.
 
-    The answer is whether the claim still holds.
+    This is for lines that may have been written before: those of a dead worker, and those of a
+    call that failed. The answer is whether the claim still holds.
     """
 
     run_id: str
@@ -52,3 +53,7 @@ class RestoreLogs(NamedTuple):
     def answer(self) -> bool:
         """Return the type of the answer."""
         raise NotImplementedError
+
+
+RunUpdate = AddLogs | RestoreLogs | SetProgress
+"""What a running attempt reports about itself."""

@@ -4,7 +4,7 @@ Each verb runs inside a transaction that the store opens and commits.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
@@ -24,7 +24,7 @@ from duly.store.ops.operators import (
     describe_capacity_action,
     describe_retry_action,
 )
-from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
+from duly.store.ops.updates import AddLogs, RestoreLogs, RunUpdate, SetProgress
 from duly.store.postgres.arrays import is_run_id, numbers, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
@@ -201,12 +201,17 @@ def restore_logs(session: PostgresSession, op: RestoreLogs) -> bool:
     return add_logs(session, AddLogs(op.run_id, op.claim_number, missing))
 
 
-def write_update(session: PostgresSession, word: AddLogs | SetProgress) -> None:
+def write_update(session: PostgresSession, word: RunUpdate) -> None:
     """Write what an attempt says about itself, as a part of its own transaction."""
-    if isinstance(word, AddLogs):
-        add_logs(session, word)
-    else:
-        set_progress(session, word)
+    match word:
+        case AddLogs():
+            add_logs(session, word)
+        case RestoreLogs():
+            restore_logs(session, word)
+        case SetProgress():
+            set_progress(session, word)
+        case _:
+            assert_never(word)
 
 
 def _state(session: PostgresSession, run_id: str) -> str | None:

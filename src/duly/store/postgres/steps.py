@@ -11,6 +11,7 @@ from duly.store.ops.steps import (
     ForgetStep,
     Rechecked,
     RecheckWaits,
+    ResolvedStep,
     ResolveStep,
     SendEvent,
     WakeRuns,
@@ -19,7 +20,7 @@ from duly.store.postgres.arrays import is_run_id, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.enqueue import check_database
-from duly.store.postgres.operate import insert_audit_entry
+from duly.store.postgres.operate import insert_audit_entry, retry_run
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.statements import load
 
@@ -125,16 +126,21 @@ def find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, st
     return {run_id for (run_id,) in session.execute(SQL["is_wait_satisfied"], place).fetchall()}
 
 
-def resolve(session: PostgresSession, op: ResolveStep) -> list[str]:
-    """Say of the step that a run was interrupted in what became of it."""
+def resolve(session: PostgresSession, op: ResolveStep) -> ResolvedStep:
+    """Record what became of a step that a run was interrupted in, and queue the run again."""
     place = {"run_id": op.run_id, "step": op.step, "result": op.result}
+    session.execute(SQL["before_resolving"])
     session.execute(SQL["lock_ended"], {"run_id": op.run_id})
     name = "resolve_done" if op.is_done else "resolve_again"
     names = [found for (found,) in session.execute(SQL[name], place).fetchall()]
     for step in names:
         act = f"call step {step} done" if op.is_done else f"run step {step} again"
-        insert_audit_entry(session, op.actor, act, op.run_id, op.reason)
-    return names
+        insert_audit_entry(session, op.retry.actor, act, op.run_id, op.retry.reason)
+    retried = retry_run(session, op.retry)
+    is_kept = retried.done or bool(retried.unresolved)
+    if not is_kept:
+        session.execute(SQL["undo_resolving"])
+    return ResolvedStep(tuple(names) if is_kept else (), retried)
 
 
 _step = StepRecord._make

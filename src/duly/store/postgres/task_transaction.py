@@ -16,7 +16,7 @@ from duly.interrupts import defer_interrupts
 from duly.limits import POSTGRES_TRANSACTION_SECONDS
 from duly.store.ops.runs import Settle, Settled
 from duly.store.ops.steps import EndStep
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import RunUpdate
 from duly.store.outage_wait import retry_during_outage
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
@@ -69,7 +69,7 @@ class PostgresTaskTransaction:
         """Whether the connection was lost while the transaction was open."""
         return self._open is not None and self._open.session.closed
 
-    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
         def write(session: PostgresSession) -> Settled:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from typing import assert_never
 
 from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
@@ -20,7 +21,7 @@ from duly.store.ops.operators import (
     describe_capacity_action,
     describe_retry_action,
 )
-from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
+from duly.store.ops.updates import AddLogs, RestoreLogs, RunUpdate, SetProgress
 from duly.store.sqlite.multirow import execute_rows
 from duly.store.statements import load
 
@@ -185,12 +186,17 @@ def restore_logs(cursor: sqlite3.Cursor, op: RestoreLogs, now: int) -> bool:
     return add_logs(cursor, AddLogs(op.run_id, op.claim_number, missing), now)
 
 
-def write_update(cursor: sqlite3.Cursor, word: AddLogs | SetProgress, now: int) -> None:
+def write_update(cursor: sqlite3.Cursor, word: RunUpdate, now: int) -> None:
     """Write what an attempt says about itself, as a part of its own transaction."""
-    if isinstance(word, AddLogs):
-        add_logs(cursor, word, now)
-    else:
-        set_progress(cursor, word, now)
+    match word:
+        case AddLogs():
+            add_logs(cursor, word, now)
+        case RestoreLogs():
+            restore_logs(cursor, word, now)
+        case SetProgress():
+            set_progress(cursor, word, now)
+        case _:
+            assert_never(word)
 
 
 def insert_audit_entry(

@@ -11,7 +11,7 @@ from duly.interrupts import defer_interrupts
 from duly.limits import SQLITE_TRANSACTION_SECONDS
 from duly.store.ops.runs import Settle, Settled
 from duly.store.ops.steps import EndStep
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import RunUpdate
 from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_busy
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.operate import write_update
@@ -57,7 +57,7 @@ class SqliteTaskTransaction:
         """Whether the connection was lost: a file has none to lose."""
         return False
 
-    def settle_and_commit(self, op: Settle, words: Sequence[AddLogs | SetProgress] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
         def write(cursor: sqlite3.Cursor, now: int) -> Settled:

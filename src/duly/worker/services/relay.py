@@ -1,11 +1,13 @@
 """Hands runs to the engines that carry them, after their commit and again when they are stale."""
 
+from collections.abc import Mapping
+
 from duly.carrier import Carrier, CarrierMessage, CarrierSendFailed, ResendPolicy
 from duly.clock import MICROSECONDS
 from duly.events import EngineFailed, EventBus, RunsUndelivered
 from duly.limits import RELAY_BATCH, RELAY_LONGEST_SECONDS
 from duly.registry import Registry
-from duly.store.ops.carriers import HandOver, PostponeHandOver
+from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver
 from duly.store.protocol import Store
 
 _FAILED_SECONDS = 5
@@ -32,25 +34,23 @@ class Relay:
         tasks_by_policy: dict[ResendPolicy, list[str]] = {}
         for task, carrier in carriers.items():
             tasks_by_policy.setdefault(carrier.resend_policy, []).append(task)
-        answers = self._store.apply(
-            [_hand_over(policy, tasks) for policy, tasks in tasks_by_policy.items()]
-        )
-        messages: list[CarrierMessage] = [
-            message for answer in answers for message in answer.messages
-        ]
-        undelivered = tuple(run_id for answer in answers for run_id in answer.undelivered)
-        if undelivered:
-            self._bus.emit(RunsUndelivered(undelivered))
+        is_full = False
+        for policy, tasks in tasks_by_policy.items():
+            # Sent before the next op: a message that is not sent waits until its run is stale.
+            answer = self._store.do(_hand_over(policy, tasks))
+            self._deliver(carriers, answer)
+            is_full |= len(answer.messages) + len(answer.undelivered) >= RELAY_BATCH
+        return 0.0 if is_full else _WHEN_CALLED
+
+    def _deliver(self, carriers: Mapping[str, Carrier], handed: HandedOver) -> None:
+        if handed.undelivered:
+            self._bus.emit(RunsUndelivered(tuple(handed.undelivered)))
         parts: dict[int, tuple[Carrier, list[CarrierMessage]]] = {}
-        for message in messages:
+        for message in handed.messages:
             carrier = carriers[message.task]
             parts.setdefault(id(carrier), (carrier, []))[1].append(message)
         for carrier, own in parts.values():
             self._send(carrier, own)
-        is_full = any(
-            len(answer.messages) + len(answer.undelivered) >= RELAY_BATCH for answer in answers
-        )
-        return 0.0 if is_full else _WHEN_CALLED
 
     def _send(self, carrier: Carrier, messages: list[CarrierMessage]) -> None:
         try:

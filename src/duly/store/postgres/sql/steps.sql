@@ -173,6 +173,13 @@ SELECT DISTINCT run_id FROM duly_steps
  ORDER BY run_id
  LIMIT %(limit)s
 
+-- :name before_resolving
+-- A step is resolved if its run can be queued again, or has other steps to resolve.
+SAVEPOINT duly_resolving
+
+-- :name undo_resolving
+ROLLBACK TO SAVEPOINT duly_resolving
+
 -- :name resolve_done
 -- The step, and those that had begun inside of it, however deep.
 WITH RECURSIVE held (name) AS (
