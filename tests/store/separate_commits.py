@@ -17,8 +17,7 @@ from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns
 from duly.store.ops.steps import SendEvent
 from duly.store.outage_wait import as_repeatable, retry_after_error
-from duly.store.postgres.op_tables import RENEWALS
-from duly.store.postgres.write_paths import _lock_order, _parts, _transactions
+from duly.store.postgres.write_paths import RENEWALS, _lock_order, _parts, _transactions
 from duly.store.protocol import Store
 
 Answers = list[Any]

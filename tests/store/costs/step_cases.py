@@ -4,6 +4,7 @@ from duly.core.schedule import UNANCHORED, IntervalTrigger, Rules, rules_text, t
 from duly.core.schedule_plans import plan_due
 from duly.core.states import State
 from duly.core.verdict import Finish, Requeue
+from duly.store.ops.operators import RetryRun
 from duly.store.ops.runs import Settled
 from duly.store.ops.schedules import (
     BackfillSchedule,
@@ -117,14 +118,15 @@ def forget_late(world):
 @case("ResolveStep: it is done")
 def resolve_done(world):
     found = interrupted(world)
-    op = ResolveStep(found.run_id, "name", ACTOR, "seen", is_done=True, result="7")
-    assert (yield op) == ["name"]
+    op = ResolveStep(RetryRun(found.run_id, ACTOR), "name", is_done=True, result="7")
+    assert (yield op).steps == ("name",)
 
 
 @case("ResolveStep: it is to run again")
 def resolve_again(world):
     found = interrupted(world)
-    assert (yield ResolveStep(found.run_id, "name", ACTOR, "", is_done=False)) == ["name"]
+    op = ResolveStep(RetryRun(found.run_id, ACTOR), "name", is_done=False)
+    assert (yield op).steps == ("name",)
 
 
 def interrupted(world):
