@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from duly import Retry
+from duly.limits import TRANSACTION_BYTES
 from duly.worker import inflight as hand_module
 from duly.worker.inflight import LOOP, THREAD, InFlightClaims
 from duly.worker.start_marks import StartMarks
@@ -95,6 +96,18 @@ def test_claiming_ahead_is_bounded_by_a_batch(hand):
     run_through(hand, 0.0, count=500)
 
     assert hand.room(THREAD, ahead=True) == 4 + BATCH
+
+
+def test_the_arguments_of_a_replaced_claim_are_not_counted_for_ever(hand):
+    run_through(hand, 0.0, count=500)
+    large = {"run_id": "run", "arguments": "x" * TRANSACTION_BYTES}
+    (first,) = take(hand, 1, **large)
+    (second,) = take(hand, 1, **large)
+
+    hand.release([first])
+    hand.release([second])
+
+    assert hand.room(THREAD, ahead=True) > 4
 
 
 def test_bodies_that_become_long_end_claiming_ahead(hand):

@@ -250,6 +250,25 @@ def test_a_claim_that_was_lost_is_dropped_alone_and_told(bench):
     ]
 
 
+def test_a_lost_claim_is_told_before_it_is_released(bench):
+    (lost_one,) = taken = bench.started()
+    lost_one.released = threading.Event()
+    bench.app.store.do(Recover(bench.worker_id, lost))
+    released = []
+    bench.app.bus.subscribe(
+        lambda event: (
+            released.append(lost_one.released.is_set())
+            if isinstance(event, ResultDropped)
+            else None
+        )
+    )
+
+    bench.settler.settle(ended(taken))
+
+    assert released == [False]
+    assert lost_one.released.is_set()
+
+
 def test_what_another_worker_took_over_is_not_overwritten(bench):
     taken = bench.started()
     bench.app.store.do(Recover(bench.worker_id, lost))

@@ -81,8 +81,13 @@ class InFlightClaims:
         taken = [InFlightClaim(claim, definition, now) for claim, definition in claims]
         with self._lock:
             for held in taken:
-                self._held[held.claim.run_id] = held
-                self._characters += len(held.claim.arguments)
+                claim = held.claim
+                replaced = self._held.get(claim.run_id)
+                if replaced is not None:
+                    # The run was queued again before its earlier claim was released.
+                    self._characters -= len(replaced.claim.arguments)
+                self._held[claim.run_id] = held
+                self._characters += len(claim.arguments)
             kinds = [held.kind for held in taken]
             for kind in self._busy:
                 self._busy[kind] += kinds.count(kind)

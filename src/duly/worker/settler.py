@@ -300,9 +300,9 @@ class Settler:
         tells_successes = self._bus.wants_successes if log is None else log.has_room()
         untold = 0
         # Looked up once: members of an Enum are slow to reach.
-        recorded, refused = Settled.DONE, Settled.CANCEL_REQUESTED
+        recorded, refused, lost = Settled.DONE, Settled.CANCEL_REQUESTED, Settled.CLAIM_LOST
         done: list[InFlightClaim] = []
-        told: list[tuple[InFlightClaim, Settle, Settled]] = []
+        told: list[tuple[InFlightClaim, Settle]] = []
         again: list[EndedBody] = []
         later: list[EndedBody] = []
         of_children: list[str] = []
@@ -317,14 +317,18 @@ class Settler:
             held = item.held
             done.append(held)
             claim = held.claim
+            if answer is lost:
+                # Before the release: the process of a carried run may end right after it.
+                self._bus.emit(ResultDropped(claim.run_id, claim.claim_number))
             lanes.add(claim.lane)
             tags = claim.tags
             if tags is not None and PARENT_TAG in tags:
                 of_children.append(tags)
-            if answer is not recorded or op.outcome != "returned" or tells_successes:
-                told.append((held, op, answer))
-            else:
-                untold += 1
+            if answer is recorded:
+                if op.outcome != "returned" or tells_successes:
+                    told.append((held, op))
+                else:
+                    untold += 1
         self._hand.release(done)
         if told:
             self._tell(told, log)
@@ -351,17 +355,12 @@ class Settler:
         if op is not None:
             self._store.submit([op], lambda _answers: None)
 
-    def _tell(
-        self, ends: list[tuple[InFlightClaim, Settle, Settled]], log: EventLog | None
-    ) -> None:
+    def _tell(self, ends: list[tuple[InFlightClaim, Settle]], log: EventLog | None) -> None:
         """Emit the events of ends, in their order. Only the log gets successes, if it is given."""
         at = self._clock.now() / MICROSECONDS
-        recorded, lost = Settled.DONE, Settled.CLAIM_LOST
-        for held, op, answer in ends:
-            if log is not None and answer is recorded and op.outcome == "returned":
+        for held, op in ends:
+            if log is not None and op.outcome == "returned":
                 log.add(success_summary(held, op), at)
-            elif answer is lost:
-                self._bus.emit(ResultDropped(held.claim.run_id, held.claim.claim_number))
             else:
                 if not isinstance(op.verdict, Finish):
                     self.requeued(op.verdict.after)
