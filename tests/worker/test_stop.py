@@ -427,3 +427,33 @@ def test_a_workers_end_is_told(app, events):
     assert [e for e in events if isinstance(e, WorkerEnded)] == [
         WorkerEnded(worker_id, "stopped", ())
     ]
+
+
+def test_a_worker_that_two_threads_stop_at_once_is_stopped_once(app, monkeypatch):
+    listen, ends = app.store.listen, []
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def listen_and_note(*callbacks):
+        end_listening = listen(*callbacks)
+
+        def end() -> None:
+            ends.append(threading.current_thread())
+            has_begun.set()
+            may_go_on.wait(5)
+            end_listening()
+
+        return end
+
+    monkeypatch.setattr(app.store, "listen", listen_and_note)
+    with app.worker() as embedded:
+        worker = embedded._worker
+        threads = [threading.Thread(target=worker.stop) for _ in range(2)]
+        threads[0].start()
+        assert has_begun.wait(5)
+        threads[1].start()
+        threads[1].join(0.2)
+        may_go_on.set()
+        for thread in threads:
+            thread.join(5)
+
+    assert ends == threads[:1]

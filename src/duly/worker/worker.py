@@ -71,7 +71,7 @@ class Worker:
         self._bus = bus
         self.worker_id = worker_id
         self._gone = threading.Event()
-        self.has_stopped = False
+        self.has_stopped, self._stopping = False, threading.Lock()
         self._journal = UpdateBuffer(store, self._is_cancelled, registry, slots.path)
         slot_counts = {LOOP: settings.async_limit, THREAD: settings.concurrency}
         self.inflight = InFlightClaims(slots, slot_counts, CLAIM_BATCH)
@@ -190,14 +190,15 @@ class Worker:
     def stop(self) -> None:
         """End all threads; stuck bodies keep theirs, and call for a second stop at their end."""
         wait = not self.threads.has_stalled
-        if not self.has_stopped:
-            self._end_listening()
-            for loop in (self._claims, self._upkeep, self._watch, self._handing):
-                loop.stop(wait=wait)
-            self._thread_runner.stop()
-            self._processes.stop()
-            self._loop_runner.look()
-        self.has_stopped = True
+        with self._stopping:
+            if not self.has_stopped:
+                self._end_listening()
+                for loop in (self._claims, self._upkeep, self._watch, self._handing):
+                    loop.stop(wait=wait)
+                self._thread_runner.stop()
+                self._processes.stop()
+                self._loop_runner.look()
+            self.has_stopped = True
         if self.inflight.is_empty():
             self._settler.stop(wait=wait)
             self._loop_runner.stop()
@@ -237,13 +238,11 @@ class Worker:
         return True
 
     def _has_work(self, peek: Peek) -> bool:
-        if not (peek.ready or peek.suspect):
-            return False
         served = self._settings.served_queues
+        if served.is_every or not (peek.ready or peek.suspect):
+            return peek.ready or peek.suspect
         # What waits in queues that this worker does not serve is not its work.
-        return served.is_every or any(
-            queue.ready for queue in self._store.list_queues() if served.includes(queue.name)
-        )
+        return any(each.ready for each in self._store.list_queues() if served.includes(each.name))
 
     def has_spent_its_tasks(self) -> bool:
         """Return whether all tasks that this worker may begin have ended."""
