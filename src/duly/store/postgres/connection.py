@@ -89,6 +89,10 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     server_life: str = ""
     """Since when the server's counters count: a crash resets them, an ordered stop does not. What a
     crash took back frees its transaction numbers, and the server gives them to others."""
+    transaction_number: str | None = None
+    """The number of the transaction that was opened last, by which the server knows it later."""
+    _begins = False
+    """True if the next statement opens a transaction."""
     _epoch = Epoch()
     _opened_in = 0
     _settings: Mapping[str, str] = {}
@@ -156,17 +160,28 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
             names, values = texts(self._settings), texts(self._settings.values())
             self.execute_unanswered(_SET_LOCAL, {"names": names, "values": values})
 
-    def begin_to_write(self) -> str:
-        """Open a transaction that will write; return its number, by which it is known again."""
-        if self.pooled:
+    def begin_with_next_statement(self) -> None:
+        """Open a transaction together with its first statement, in one round trip."""
+        self._begins, self.transaction_number = True, None
+
+    def execute(
+        self,
+        query: Any,  # noqa: ANN401 - what the driver takes
+        params: psycopg.abc.Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool = False,
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Execute a statement; first open the transaction that it begins."""
+        if not self._begins:
+            return super().execute(query, params, prepare=prepare, binary=binary)
+        self._begins = False
+        with self.pipeline():
             self.begin()
-            cursor = self.execute(_NUMBER)
-        else:
-            # One message, which cannot be prepared.
-            cursor = self.execute(f"{_BEGIN}; {_NUMBER}", prepare=False)
-            cursor.nextset()
-        ((number,),) = cursor.fetchall()
-        return str(number)
+            number = super().execute(_NUMBER)
+            cursor = super().execute(query, params, prepare=prepare, binary=binary)
+        ((self.transaction_number,),) = number.fetchall()
+        return cursor
 
     def forget_before_end(self) -> None:
         """Undo what the body has set, locked or prepared, before a pooler gives its backend away.

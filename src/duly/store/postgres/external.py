@@ -156,8 +156,6 @@ class ExternalPostgresConnection(ReconnectingConnection):
         self,
         work: Callable[[PostgresSession], T],
         again: Callable[[PostgresSession], T] | None = None,  # noqa: ARG002 - nothing is done twice here
-        *,
-        writes: bool = False,  # noqa: ARG002 - the transaction is open
     ) -> T:
         """Do some work in the transaction that is open."""
         return self.run(lambda session, _lost: work(session))

@@ -3,18 +3,13 @@
 Each verb runs inside a transaction that the store opens and commits.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duly.clock import MICROSECONDS
-from duly.core.record import ClaimedRun
-from duly.core.states import PARENT_TAG, State
-from duly.core.verdict import Finish, Requeue
+from duly.core.states import PARENT_TAG
 from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
 from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
 from duly.store.ops.op import AnyOp
-from duly.store.ops.recovery import HandBackUnknown, Judge, Recover, RecoverOrphans
-from duly.store.ops.runs import Settle
 from duly.store.ops.upkeep import (
     DutyTurn,
     Prune,
@@ -24,9 +19,7 @@ from duly.store.ops.upkeep import (
     Tick,
     Ticked,
 )
-from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
-from duly.store.postgres.settle import settle
 from duly.store.postgres.steps import wake_by_events
 from duly.store.statements import load
 
@@ -50,62 +43,6 @@ def register(session: PostgresSession, op: RegisterWorker) -> None:
     session.execute(RECOVER["register"], op._asdict())
     session.execute(RECOVER["forget_retentions"], op._asdict())
     session.execute(RECOVER["note_retentions"], op._asdict())
-
-
-def recover(session: PostgresSession, op: Recover) -> list[str] | None:
-    """End a worker that has not beaten since, then settle what it holds."""
-    place = {"worker_id": op.worker_id}
-    state = "stopped" if op.stopped else "dead"
-    if op.beats is not None:
-        locked = session.execute(RECOVER["lock_worker"], place).fetchone()
-        if locked is not None and locked[0] != op.beats:
-            return None
-    with session.pipeline():
-        session.execute(RECOVER["lock_worker"], place)
-        session.execute(RECOVER["end_worker"], place | {"state": state})
-        held = session.execute(RECOVER["held"], place)
-    return _settle_held(session, held.fetchall(), op.judge)
-
-
-def recover_orphans(session: PostgresSession, op: RecoverOrphans) -> list[str]:
-    """Settle running runs whose worker is not live, whatever happened before."""
-    found = session.execute(RECOVER["orphans"], {"limit": op.limit}).fetchall()
-    if not found:
-        return []
-    ids = texts([run_id for (run_id,) in found])
-    rows = session.execute(RECOVER["still_orphaned"], {"ids": ids}).fetchall()
-    return _settle_held(session, rows, op.judge)
-
-
-def hand_back_unknown(session: PostgresSession, op: HandBackUnknown) -> list[str]:
-    """Give back what the store says this worker holds and it has never heard of."""
-    rows = session.execute(RECOVER["held"], {"worker_id": op.worker_id}).fetchall()
-    return _settle_held(session, [row for row in rows if row[0] not in op.held], hand_back)
-
-
-def hand_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
-    """Judge a claim that no body ever used."""
-    if run.cancel_requested:
-        return "handed_back", Finish(State.CANCELLED, "requested"), None
-    again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
-    return "handed_back", again, None
-
-
-def _settle_held(
-    session: PostgresSession, rows: Sequence[tuple[Any, ...]], judge: Judge
-) -> list[str]:
-    held = [ClaimedRun._make(row) for row in rows]
-    ops = []
-    for run in held:
-        outcome, verdict, error = judge(run)
-        ops.append(
-            Settle(
-                run.run_id, run.claim_number, outcome, verdict, run.elapsed, error, keyed=run.keyed
-            )
-        )
-    if ops:
-        settle(session, ops)
-    return [run.run_id for run in held]
 
 
 def has_turn(session: PostgresSession, op: AnyOp) -> bool:

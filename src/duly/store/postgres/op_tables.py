@@ -16,7 +16,6 @@ from duly.store.ops.operators import (
     RetryRun,
     SetQueueCapacity,
 )
-from duly.store.ops.recovery import Recover, RecoverOrphans
 from duly.store.ops.schedules import (
     BackfillSchedule,
     FireSchedules,
@@ -62,8 +61,6 @@ OPERATIONS: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    Recover: maintenance.recover,
-    RecoverOrphans: maintenance.recover_orphans,
     PutSchedule: schedules.put,
     SetScheduleState: schedules.set_state,
     RunSchedule: schedules.run_now,

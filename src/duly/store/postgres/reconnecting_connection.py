@@ -23,7 +23,6 @@ SELECT pg_catalog.pg_terminate_backend(pid, %(milliseconds)s)
   FROM pg_stat_activity
  WHERE pid = %(pid)s AND extract(epoch FROM backend_start) = %(started)s::numeric
 """
-_NUMBER_IF_ANY = "SELECT pg_catalog.pg_current_xact_id_if_assigned()::text"
 
 T = TypeVar("T")
 
@@ -124,14 +123,11 @@ class ReconnectingConnection:
         self,
         work: Callable[[PostgresSession], T],
         again: Callable[[PostgresSession], T] | None = None,
-        *,
-        writes: bool = False,
     ) -> T:
         """Do some work in one transaction, once, even if the reply to its commit gets lost.
 
-        After a crash of the server nobody can tell whether the transaction was committed. Then
-        `again` is done, which finds out by itself; without it, this raises. Work that nearly always
-        writes takes a round trip less if the caller says so.
+        After a crash of the server it is unknown whether the transaction was committed. Then
+        `again` is done, which must find out by itself. Without it, this raises.
         """
         done: list[tuple[_TransactionId, T]] = []
 
@@ -147,17 +143,12 @@ class ReconnectingConnection:
                         raise _unknown(place, self.address)
                     act = again
             done.clear()
-            number: str | None = None
-            if writes:
-                number = session.begin_to_write()
-                answer = act(session)
-            else:
-                session.begin()
-                answer = act(session)
-                ((number,),) = session.execute(_NUMBER_IF_ANY).fetchall()
-            if number is not None:
-                done.append((_TransactionId(session.server_life, number), answer))
-            session.commit_now()
+            session.begin_with_next_statement()
+            answer = act(session)
+            if session.transaction_number is not None:
+                number = _TransactionId(session.server_life, session.transaction_number)
+                done.append((number, answer))
+                session.commit_now()
             return answer
 
         return self.run(attempt)

@@ -191,9 +191,7 @@ class WritePaths:
             _hit(points, "before_commit")
             return answers
 
-        answers = line.transact(
-            write, lambda session: write(session, as_repeatable(written)), writes=True
-        )
+        answers = line.transact(write, lambda session: write(session, as_repeatable(written)))
         _hit(points, "after_commit")
         # An event is for a look at what waits, which makes runs ready.
         self.hints.send(hints_of(written) if points == {"enqueue"} else ())
@@ -242,7 +240,7 @@ class WritePaths:
             faultpoints.hit("recover.before_write")
             for place, op in enumerate(written):
                 if isinstance(op, HandBackUnknown):
-                    answers[place] = maintenance.hand_back_unknown(session, op)
+                    answers[place] = carry_out(PostgresTransaction(session), op)
             faultpoints.hit("recover.before_commit")
 
         self._lines["claim"].transact(write)

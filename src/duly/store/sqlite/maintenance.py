@@ -4,9 +4,7 @@ import json
 import sqlite3
 
 from duly.clock import MICROSECONDS
-from duly.core.record import ClaimedRun
-from duly.core.states import PARENT_TAG, State
-from duly.core.verdict import Finish, Requeue
+from duly.core.states import PARENT_TAG
 from duly.limits import (
     FOREVER_SECONDS,
     KEPT_LOOK_SECONDS,
@@ -15,13 +13,10 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
-from duly.store.ops.recovery import HandBackUnknown, Judge, Recover, RecoverOrphans
-from duly.store.ops.runs import Settle
 from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
 from duly.store.sqlite.clock_readings import ClockReadings
 from duly.store.sqlite.file_identity import check_for_worker
 from duly.store.sqlite.operate import end_queued
-from duly.store.sqlite.settle import settle
 from duly.store.statements import load
 
 RECOVER = load("duly.store.sqlite", "recover")
@@ -35,51 +30,6 @@ def register(cursor: sqlite3.Cursor, op: RegisterWorker, now: int) -> None:
     cursor.execute(RECOVER["register"], op._asdict() | {"now": now})
     cursor.execute(RECOVER["forget_retentions"], op._asdict())
     cursor.execute(RECOVER["note_retentions"], op._asdict())
-
-
-def recover(cursor: sqlite3.Cursor, op: Recover, now: int) -> list[str]:
-    """End a worker, then settle what it holds."""
-    state = "stopped" if op.stopped else "dead"
-    place = {"worker_id": op.worker_id, "now": now}
-    cursor.execute(RECOVER["end_worker"], place | {"state": state})
-    return _settle_held(cursor, cursor.execute(RECOVER["held"], place).fetchall(), op.judge, now)
-
-
-def recover_orphans(cursor: sqlite3.Cursor, op: RecoverOrphans, now: int) -> list[str]:
-    """Settle running runs whose worker is not live, whatever happened before."""
-    rows = cursor.execute(RECOVER["orphans"], {"limit": op.limit, "now": now}).fetchall()
-    return _settle_held(cursor, rows, op.judge, now)
-
-
-def hand_back_unknown(cursor: sqlite3.Cursor, op: HandBackUnknown, now: int) -> list[str]:
-    """Give back what the store says this worker holds and it has never heard of."""
-    rows = cursor.execute(RECOVER["held"], {"worker_id": op.worker_id, "now": now}).fetchall()
-    unknown = [row for row in rows if row[0] not in op.held]
-    return _settle_held(cursor, unknown, hand_back, now)
-
-
-def hand_back(run: ClaimedRun) -> tuple[str, Finish | Requeue, None]:
-    """Judge a claim that no body ever used."""
-    if run.cancel_requested:
-        return "handed_back", Finish(State.CANCELLED, "requested"), None
-    again = Requeue(0.0, run.attempt, run.retries_used, run.crashes, run.lane, recorded=False)
-    return "handed_back", again, None
-
-
-def _settle_held(
-    cursor: sqlite3.Cursor, rows: list[tuple[object, ...]], judge: Judge, now: int
-) -> list[str]:
-    held = [ClaimedRun._make(row) for row in rows]
-    ops = []
-    for run in held:
-        outcome, verdict, error = judge(run)
-        ops.append(
-            Settle(
-                run.run_id, run.claim_number, outcome, verdict, run.elapsed, error, keyed=run.keyed
-            )
-        )
-    settle(cursor, ops, now)
-    return [run.run_id for run in held]
 
 
 def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:

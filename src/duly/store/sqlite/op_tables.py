@@ -17,7 +17,6 @@ from duly.store.ops.operators import (
     RetryRun,
     SetQueueCapacity,
 )
-from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
 from duly.store.ops.schedules import (
     BackfillSchedule,
@@ -71,9 +70,6 @@ SINGLE: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    Recover: maintenance.recover,
-    RecoverOrphans: maintenance.recover_orphans,
-    HandBackUnknown: maintenance.hand_back_unknown,
     PutSchedule: schedules.put,
     SetScheduleState: schedules.set_state,
     RunSchedule: schedules.run_now,

@@ -1,18 +1,24 @@
 -- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
 
--- :name lock_worker
--- Only here: waits for a claim of this worker that is under way, and keeps out later ones, which
--- lock this row FOR KEY SHARE. The UPDATE by itself would not conflict with them.
--- A beat that got in first changes the counter, and this worker is not dead after all.
-SELECT beats FROM duly_workers WHERE id = %(worker_id)s FOR UPDATE
-
 -- :name end_worker
-UPDATE duly_workers
-   SET state = %(state)s, stopped_at = duly_now()
- WHERE id = %(worker_id)s AND state = 'live'
+-- Returns whether the worker has beaten in the meantime: then its counter has another value, and it is
+-- not ended. The lock waits for a claim of this worker that is under way, and keeps out later claims,
+-- which lock this row FOR KEY SHARE. The UPDATE by itself would not conflict with them.
+WITH locked AS MATERIALIZED (
+    SELECT %(beats)s::bigint IS NOT NULL AND beats <> %(beats)s AS has_beaten
+      FROM duly_workers
+     WHERE id = %(worker_id)s
+       FOR UPDATE
+), ended AS (
+    UPDATE duly_workers
+       SET state = %(state)s, stopped_at = duly_now()
+     WHERE id = %(worker_id)s AND state = 'live'
+       AND EXISTS (SELECT FROM locked WHERE NOT has_beaten)
+)
+SELECT has_beaten FROM locked
 
 -- :name held
--- A statement of its own, so that it sees what the last claim committed while we waited for it.
+-- A statement of its own, so that it sees what the last claim committed while `end_worker` waited.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
        cancel_requested,
        greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)
@@ -23,8 +29,8 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
    FOR UPDATE
 
 -- :name orphans
--- Takes hold of candidates, from worker to worker by the index. Runs that somebody else is at
--- already are left to him.
+-- Locks candidates, from worker to worker by the index. It skips runs that another transaction has
+-- locked.
 WITH RECURSIVE holder(worker_id) AS (
     (SELECT worker_id FROM duly_runs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT 1)
     UNION ALL
@@ -49,8 +55,8 @@ SELECT run.id::text
  LIMIT %(limit)s
 
 -- :name still_orphaned
--- Asks again, now that nobody can take them: a row that changed hands between the snapshot above
--- and its lock may belong to a worker which that snapshot did not know yet.
+-- Checks again, now that the rows are locked: between the snapshot of `orphans` and its lock, a row may
+-- have got another worker, which that snapshot did not see.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
        cancel_requested,
        greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)

@@ -1,23 +1,33 @@
 -- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
 
 -- :name end_worker
+-- Returns whether the worker has beaten in the meantime. Workers on SQLite beat in files, and a worker
+-- whose file is not locked cannot beat any more.
 UPDATE duly_workers
    SET state = :state, stopped_at = :now
  WHERE id = :worker_id AND state = 'live'
+RETURNING false
 
 -- :name held
 SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
        cancel_requested, max(:now - claimed_at, 0)
   FROM duly_runs
  WHERE state = 'running' AND worker_id = :worker_id
+ ORDER BY id
 
 -- :name orphans
-SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
-       cancel_requested, max(:now - claimed_at, 0)
+SELECT id
   FROM duly_runs INDEXED BY duly_runs_held
  WHERE state = 'running'
    AND worker_id NOT IN (SELECT id FROM duly_workers WHERE state = 'live')
  LIMIT :limit
+
+-- :name still_orphaned
+SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
+       cancel_requested, max(:now - claimed_at, 0)
+  FROM duly_runs
+ WHERE id IN (SELECT value FROM json_each(:ids))
+ ORDER BY id
 
 -- :name forget_retentions
 -- Of tasks that have none of their own any more.
