@@ -91,8 +91,6 @@ ONE_DIALECT = {
             "journal.lock",
             "recover.lock_worker",
             "recover.still_orphaned",
-            "schedules.live",
-            "schedules.lock_name",
             "steps.lock_waits",
             "steps.lock_wakes",
             "steps.send_and_hint",

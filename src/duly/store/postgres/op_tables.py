@@ -17,13 +17,6 @@ from duly.store.ops.operators import (
     SetQueueCapacity,
 )
 from duly.store.ops.recovery import Recover, RecoverOrphans
-from duly.store.ops.schedules import (
-    BackfillSchedule,
-    FireSchedules,
-    PutSchedule,
-    RunSchedule,
-    SetScheduleState,
-)
 from duly.store.ops.steps import (
     BeginStep,
     EndStep,
@@ -40,7 +33,6 @@ from duly.store.postgres import (
     maintenance,
     operate,
     restore,
-    schedules,
     steps,
 )
 from duly.store.postgres.connection import PostgresSession
@@ -64,11 +56,6 @@ OPERATIONS: dict[type, Verb] = {
     TakeBulk: bulk_actions.take_over,
     Recover: maintenance.recover,
     RecoverOrphans: maintenance.recover_orphans,
-    PutSchedule: schedules.put,
-    SetScheduleState: schedules.set_state,
-    RunSchedule: schedules.run_now,
-    BackfillSchedule: schedules.backfill,
-    FireSchedules: schedules.fire,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,

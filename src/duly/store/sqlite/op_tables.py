@@ -19,13 +19,6 @@ from duly.store.ops.operators import (
 )
 from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
-from duly.store.ops.schedules import (
-    BackfillSchedule,
-    FireSchedules,
-    PutSchedule,
-    RunSchedule,
-    SetScheduleState,
-)
 from duly.store.ops.steps import (
     BeginStep,
     EndStep,
@@ -45,7 +38,6 @@ from duly.store.sqlite import (
     maintenance,
     operate,
     restore,
-    schedules,
     settle,
     steps,
 )
@@ -74,11 +66,6 @@ SINGLE: dict[type, Verb] = {
     Recover: maintenance.recover,
     RecoverOrphans: maintenance.recover_orphans,
     HandBackUnknown: maintenance.hand_back_unknown,
-    PutSchedule: schedules.put,
-    SetScheduleState: schedules.set_state,
-    RunSchedule: schedules.run_now,
-    BackfillSchedule: schedules.backfill,
-    FireSchedules: schedules.fire,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,
