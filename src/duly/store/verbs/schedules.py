@@ -41,8 +41,10 @@ def fire(transaction: Transaction, op: FireSchedules) -> Fired:
     names = [planned.schedule.name for planned in op.planned]
     rows = transaction.rows("schedules.lock_free", names=names)
     locked = {ScheduleRecord._make(row) for row in rows}
-    current = [planned for planned in op.planned if planned.schedule in locked]
-    return Fired(len(current), firings.write_plans(transaction, current), rewound=rewound)
+    # A schedule that becomes late between the two reads of a look is planned twice.
+    current = {planned.schedule: planned for planned in op.planned if planned.schedule in locked}
+    runs = firings.write_plans(transaction, list(current.values()))
+    return Fired(len(current), runs, rewound=rewound)
 
 
 @verb(PutSchedule)
