@@ -108,9 +108,10 @@ def run_now(transaction: Transaction, op: RunSchedule) -> str | None:
     if found is None or found.schedule.state == "removed":
         return None
     _record_act(transaction, op, "run schedule")
-    run_id = new_id()
-    firing = PlannedFiring(found.now, "run", f"by {op.actor}")
-    fire_instants(transaction, found.schedule, {run_id: firing})
+    run_id, firing = new_id(), PlannedFiring(found.now, "run", f"by {op.actor}")
+    while not fire_instants(transaction, found.schedule, {run_id: firing}):
+        # Another firing has this instant already.
+        firing = firing._replace(instant=firing.instant + 1)
     return run_id
 
 
