@@ -1,5 +1,5 @@
 -- schedules: fire what is due, and change what fires when.
--- PostgreSQL has many writers: one that writes a schedule's plan locks it, and others skip it.
+-- PostgreSQL has many writers. A transaction that fires a schedule locks it, and others skip it.
 
 -- :name due
 -- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
@@ -27,7 +27,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
    FOR UPDATE SKIP LOCKED
 
 -- :name ahead
--- Schedules that fired by a clock that was ahead, and has been set back since.
+-- Schedules that fired by a clock that was ahead and has been set back since.
 SELECT DISTINCT schedule FROM duly_firings
  WHERE fired_at > duly_now() + %(by)s::float8 * interval '1 microsecond' LIMIT %(limit)s
 
@@ -42,7 +42,7 @@ SELECT id FROM duly_runs WHERE id = %(run_id)s::uuid
 SELECT id FROM duly_waiting WHERE id = %(run_id)s::uuid
 
 -- :name failures
--- How many of its last runs failed, since it was last changed or resumed.
+-- The number of its last runs that failed since the schedule was last changed or resumed.
 SELECT pg_catalog.count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
@@ -104,7 +104,7 @@ UPDATE duly_firings
                    WHERE schedule = %(schedule)s AND outcome = 'waiting')
 
 -- :name move
--- Not joined with the names: statistics of an emptied table would have it read as a whole for each.
+-- Not joined with the names: under statistics of an emptied table, each name would read all rows.
 UPDATE duly_schedules AS plan
    SET next_at = duly_time((%(next_ats)s::bigint[])
                              [pg_catalog.array_position(%(names)s::text[], plan.name)]),

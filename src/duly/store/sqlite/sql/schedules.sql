@@ -21,14 +21,14 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  ORDER BY name
 
 -- :name ahead
--- Schedules that fired by a clock that was ahead, and has been set back since.
+-- Schedules that fired by a clock that was ahead and has been set back since.
 SELECT DISTINCT schedule FROM duly_firings WHERE fired_at > :now + :by LIMIT :limit
 
 -- :name date_back
 UPDATE duly_firings SET fired_at = :now WHERE schedule = :schedule AND fired_at > :now
 
 -- :name failures
--- How many of its last runs failed, since it was last changed or resumed.
+-- The number of its last runs that failed since the schedule was last changed or resumed.
 SELECT count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
