@@ -90,8 +90,6 @@ ONE_DIALECT = {
             "enqueue.ready_one",
             "enqueue.ready_one_and_hint",
             "journal.lock",
-            "schedules.live",
-            "schedules.lock_name",
             "steps.lock_waits",
             "steps.lock_wakes",
             "steps.send_and_hint",

@@ -17,10 +17,10 @@ from typing import Any
 
 from duly import faultpoints
 from duly.core import verdict
-from duly.store import schedule_verbs
 from duly.store.ops.op import FACTS, Phase
 from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle
 from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.verbs import firings
 from duly.worker import supervisor, worker_main
 from duly.worker.services import recovery
 from duly.worker.start_marks import StartMarks
@@ -196,8 +196,8 @@ def fires_again(engine: MutatedEngine) -> None:
     known = "duly_firings.outcome = 'skipped' AND duly_firings.instants = 1"
     engine.edit(
         sqlite=[
-            Edit("schedules", "move", "SET next_at = :next_at", "SET next_at = next_at"),
-            Edit("schedules", "add_firings", f"WHERE :makes_up AND {known}", "WHERE true"),
+            Edit("schedules", "move", "next_at = moved.next_at", "next_at = plan.next_at"),
+            Edit("schedules", "add_firings", f":replaces_skipped AND {known}", "true"),
         ],
         postgres=[
             Edit(
@@ -207,26 +207,26 @@ def fires_again(engine: MutatedEngine) -> None:
                 " [pg_catalog.array_position(%(names)s::text[], plan.name)])",
                 "SET next_at = plan.next_at",
             ),
-            Edit("schedules", "add_firings", f"WHERE %(makes_up)s::boolean AND {known}", ""),
+            Edit("schedules", "add_firings", f"%(replaces_skipped)s::boolean AND {known}", "true"),
         ],
     )
 
 
 def moves_before_it_fires(engine: MutatedEngine) -> None:
     """The cursor is committed before the firings: a crash in between loses an instant."""
-    carry_out = schedule_verbs._carry_out
+    write_plans = firings.write_plans
 
-    def divided(on, planned):
+    def divided(transaction, planned):
         if planned:
-            on.move([schedule_verbs._move(each, {}, set()) for each in planned])
+            firings.move(transaction, [firings.position_after(each, {}, set()) for each in planned])
             is_sqlite = engine.database == "sqlite"
-            execute = (on._cursor if is_sqlite else on._session).execute
+            execute = (transaction.cursor if is_sqlite else transaction.session).execute
             execute("COMMIT")
             faultpoints.hit("operate.before_commit")
             execute("BEGIN IMMEDIATE" if is_sqlite else "BEGIN")
-        return carry_out(on, planned)
+        return write_plans(transaction, planned)
 
-    engine.replace(schedule_verbs, "_carry_out", divided)
+    engine.replace(firings, "write_plans", divided)
 
 
 # -- mutants for tests of the store --

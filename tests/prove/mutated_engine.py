@@ -98,7 +98,12 @@ class MutatedEngine(ExitStack):
             text, count = re.subn(words, lambda _: edit.new, statements[edit.statement])
         if not count:
             raise DoesNotApplyError(f"{place} does not contain {edit.old!r}")
+        # Many-row forms and the statements that transactions have looked up contain the old text.
+        looked_up = getattr(self.module("transaction"), self._either("_script", "_statement"))
+        forget = (statements._expanded.clear, looked_up.cache_clear)
+        # The end of the context calls these after it has restored the text.
+        for each in forget:
+            self.callback(each)
         self.set_item(statements._texts, edit.statement, text)
-        # Statements that were written out for many rows have the other text.
-        self.callback(statements._expanded.clear)
-        statements._expanded.clear()
+        for each in forget:
+            each()

@@ -1,4 +1,4 @@
-"""Fire the schedules that are due: read, plan, write. Every worker does; no leader is elected."""
+"""Fires due schedules: read, plan, write. Every worker does this; there is no leader."""
 
 from duly.clock import MICROSECONDS
 from duly.core.schedule import ON_TIME
@@ -8,15 +8,14 @@ from duly.store.ops.schedules import Fired, FireSchedules
 from duly.store.protocol import Store
 
 _CLOCK_STEP = 15 * 60 * MICROSECONDS
-"""A clock that was ahead by less was set back by so little that schedules only wait for it."""
+"""If a clock was ahead by less than this, its schedules only wait until the time is reached."""
 _FOREVER = FOREVER_SECONDS * MICROSECONDS
 
 
 def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
-    """Account for due instants of some schedules.
+    """Account for due instants of up to `limit` schedules, and of some late ones.
 
-    Schedules that are late have a budget of their own, the latest first, so that the others fire on
-    time meanwhile.
+    Late schedules have their own budget, so that the others fire on time meanwhile.
     """
     on_time = store.list_due_schedules(limit, at_least=0, less_than=ON_TIME)
     late_limit = min(limit, LATE_BATCH)
@@ -26,7 +25,7 @@ def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
     if not planned and not ahead:
         return Fired(0, 0)
     fired: Fired = store.do(FireSchedules(tuple(planned), tuple(ahead)))
-    # Those that this process cannot read stay ahead; if all are such, another look finds the same.
+    # Schedules that this process cannot read stay ahead. If it rewound none, so would another look.
     is_ahead = len(ahead) == late_limit and fired.rewound > 0
     is_full = len(on_time) == limit or len(late) == late_limit or is_ahead
     is_left = len(planned) < len(on_time) + len(late) or any(each.is_behind for each in planned)

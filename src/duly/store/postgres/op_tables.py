@@ -16,13 +16,6 @@ from duly.store.ops.operators import (
     RetryRun,
     SetQueueCapacity,
 )
-from duly.store.ops.schedules import (
-    BackfillSchedule,
-    FireSchedules,
-    PutSchedule,
-    RunSchedule,
-    SetScheduleState,
-)
 from duly.store.ops.steps import (
     BeginStep,
     EndStep,
@@ -39,7 +32,6 @@ from duly.store.postgres import (
     maintenance,
     operate,
     restore,
-    schedules,
     steps,
 )
 from duly.store.postgres.connection import PostgresSession
@@ -61,11 +53,6 @@ OPERATIONS: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    PutSchedule: schedules.put,
-    SetScheduleState: schedules.set_state,
-    RunSchedule: schedules.run_now,
-    BackfillSchedule: schedules.backfill,
-    FireSchedules: schedules.fire,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,

@@ -18,13 +18,6 @@ from duly.store.ops.operators import (
     SetQueueCapacity,
 )
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
-from duly.store.ops.schedules import (
-    BackfillSchedule,
-    FireSchedules,
-    PutSchedule,
-    RunSchedule,
-    SetScheduleState,
-)
 from duly.store.ops.steps import (
     BeginStep,
     EndStep,
@@ -44,7 +37,6 @@ from duly.store.sqlite import (
     maintenance,
     operate,
     restore,
-    schedules,
     settle,
     steps,
 )
@@ -70,11 +62,6 @@ SINGLE: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    PutSchedule: schedules.put,
-    SetScheduleState: schedules.set_state,
-    RunSchedule: schedules.run_now,
-    BackfillSchedule: schedules.backfill,
-    FireSchedules: schedules.fire,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,

@@ -98,7 +98,7 @@ def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bindable(value: Any) -> Any:  # noqa: ANN401 - what the driver takes
     if isinstance(value, Rows):
-        return json.dumps([list(row) for row in value.rows])
+        return json.dumps([list(row) for row in value.rows], ensure_ascii=False)
     if isinstance(value, (list, tuple, frozenset)):
-        return json.dumps(list(value))
+        return json.dumps(list(value), ensure_ascii=False)
     return value

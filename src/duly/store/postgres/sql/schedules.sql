@@ -1,5 +1,5 @@
 -- schedules: fire what is due, and change what fires when.
--- PostgreSQL has many writers: one that writes a schedule's plan locks it, and others skip it.
+-- PostgreSQL has many writers. A transaction that fires a schedule locks it, and others skip it.
 
 -- :name due
 -- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
@@ -27,7 +27,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
    FOR UPDATE SKIP LOCKED
 
 -- :name ahead
--- Schedules that fired by a clock that was ahead, and has been set back since.
+-- Schedules that fired by a clock that was ahead and has been set back since.
 SELECT DISTINCT schedule FROM duly_firings
  WHERE fired_at > duly_now() + %(by)s::float8 * interval '1 microsecond' LIMIT %(limit)s
 
@@ -36,13 +36,13 @@ UPDATE duly_firings SET fired_at = duly_now()
  WHERE schedule = %(schedule)s AND fired_at > duly_now()
 
 -- :name live
--- Asked after the lock: a statement that waits for a lock sees other tables as they were before.
-SELECT id::text FROM duly_runs WHERE id = ANY (%(run_ids)s::uuid[])
+-- Not part of `one`: a statement that waits for a lock reads other tables as they were before.
+SELECT id FROM duly_runs WHERE id = %(run_id)s::uuid
  UNION ALL
-SELECT id::text FROM duly_waiting WHERE id = ANY (%(run_ids)s::uuid[])
+SELECT id FROM duly_waiting WHERE id = %(run_id)s::uuid
 
 -- :name failures
--- How many of its last runs failed, since it was last changed or resumed.
+-- The number of its last runs that failed since the schedule was last changed or resumed.
 SELECT pg_catalog.count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
@@ -59,24 +59,25 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
        last_run_id::text,
        duly_microseconds(created_at), duly_microseconds(updated_at),
        pause_after, duly_microseconds(duly_now())
-  FROM duly_schedules AS plan
+  FROM duly_schedules
  WHERE name = %(name)s
    FOR UPDATE
 
 -- :name add_firings
--- Guard: an instant that is accounted for stays as it is; only what was skipped can be made up for.
+-- Guard: an instant that is accounted for stays as it is. A backfill may only run a skipped one.
 INSERT INTO duly_firings
     (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
 SELECT schedule, duly_time(instant), duly_time(last_instant), instants, version, outcome, reason,
        run_id, duly_now()
   FROM unnest(%(schedules)s::text[], %(instants)s::bigint[], %(last_instants)s::bigint[],
-              %(rows)s::integer[], %(versions)s::integer[], %(outcomes)s::text[],
+              %(counts)s::integer[], %(versions)s::integer[], %(outcomes)s::text[],
               %(reasons)s::text[], %(run_ids)s::uuid[])
        AS firing(schedule, instant, last_instant, instants, version, outcome, reason, run_id)
     ON CONFLICT (schedule, instant) DO UPDATE
    SET outcome = excluded.outcome, reason = excluded.reason, run_id = excluded.run_id,
        fired_at = excluded.fired_at
- WHERE %(makes_up)s::boolean AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
+ WHERE %(replaces_skipped)s::boolean AND duly_firings.outcome = 'skipped'
+   AND duly_firings.instants = 1
 RETURNING schedule, duly_microseconds(instant)
 
 -- :name rows_within
@@ -103,7 +104,7 @@ UPDATE duly_firings
                    WHERE schedule = %(schedule)s AND outcome = 'waiting')
 
 -- :name move
--- Not joined with the names: statistics of an emptied table would have it read as a whole for each.
+-- Not joined with the names: under statistics of an emptied table, each name would read all rows.
 UPDATE duly_schedules AS plan
    SET next_at = duly_time((%(next_ats)s::bigint[])
                              [pg_catalog.array_position(%(names)s::text[], plan.name)]),
@@ -145,8 +146,10 @@ UPDATE duly_firings SET outcome = 'skipped', reason = %(reason)s, fired_at = dul
  WHERE schedule = %(schedule)s AND outcome = 'waiting'
 
 -- :name lock_name
--- Two that put the same new schedule at once: the second waits, and finds the first one's.
-SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
+-- If two transactions put the same new schedule, the second waits, and then finds that of the first.
+-- The answer is the time at which it began to wait.
+SELECT duly_microseconds(duly_now())
+  FROM pg_catalog.pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
 
 -- :name schedules
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,

@@ -13,21 +13,22 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  ORDER BY look_at LIMIT :limit
 
 -- :name lock_free
--- One of them: there is one writer, so nothing needs locking.
+-- There is one writer, so no other transaction can have locked any of them.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
   FROM duly_schedules
- WHERE name = :name
+ WHERE name IN (SELECT value FROM json_each(:names))
+ ORDER BY name
 
 -- :name ahead
--- Schedules that fired by a clock that was ahead, and has been set back since.
+-- Schedules that fired by a clock that was ahead and has been set back since.
 SELECT DISTINCT schedule FROM duly_firings WHERE fired_at > :now + :by LIMIT :limit
 
 -- :name date_back
 UPDATE duly_firings SET fired_at = :now WHERE schedule = :schedule AND fired_at > :now
 
 -- :name failures
--- How many of its last runs failed, since it was last changed or resumed.
+-- The number of its last runs that failed since the schedule was last changed or resumed.
 SELECT count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
@@ -38,24 +39,33 @@ SELECT count(*) FROM (
         ORDER BY fired.instant DESC LIMIT :limit) AS last
  WHERE last.state IN ('failed', 'interrupted')
 
+-- :name live
+-- Not part of `one`: PostgreSQL must read this after it has the lock.
+SELECT id FROM duly_runs WHERE id = :run_id
+ UNION ALL
+SELECT id FROM duly_waiting WHERE id = :run_id
+
 -- :name one
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
-       EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
-       OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
-       pause_after
-  FROM duly_schedules AS plan
+       pause_after, :now
+  FROM duly_schedules
  WHERE name = :name
 
 -- :name add_firings
--- Guard: an instant that is accounted for stays as it is; only what was skipped can be made up for.
+-- Guard: an instant that is accounted for stays as it is. A backfill may only run a skipped one.
 INSERT INTO duly_firings
     (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
-VALUES (:schedule, :instant, :last_instant, :row, :version, :outcome, :reason, :run_id, :now)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
+       json_extract(value, '$[6]'), json_extract(value, '$[7]'), :now
+  FROM json_each(:firings)
+ WHERE true
     ON CONFLICT (schedule, instant) DO UPDATE
    SET outcome = excluded.outcome, reason = excluded.reason, run_id = excluded.run_id,
        fired_at = excluded.fired_at
- WHERE :makes_up AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
+ WHERE :replaces_skipped AND duly_firings.outcome = 'skipped' AND duly_firings.instants = 1
+RETURNING schedule, instant
 
 -- :name rows_within
 SELECT schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at
@@ -78,11 +88,17 @@ UPDATE duly_firings
                    WHERE schedule = :schedule AND outcome = 'waiting')
 
 -- :name move
-UPDATE duly_schedules
-   SET next_at = :next_at, look_at = :look_at, waiting = :waiting, state = :state, reason = :reason,
-       last_run_id = coalesce(:last_run_id, last_run_id),
-       updated_at = CASE WHEN :state = 'ended' THEN :now ELSE updated_at END
- WHERE name = :name
+UPDATE duly_schedules AS plan
+   SET next_at = moved.next_at, look_at = moved.look_at, waiting = moved.waiting,
+       state = moved.state, reason = moved.reason,
+       last_run_id = coalesce(moved.last_run_id, plan.last_run_id),
+       updated_at = CASE WHEN moved.state = 'ended' THEN :now ELSE plan.updated_at END
+  FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS next_at,
+               json_extract(value, '$[2]') AS look_at, json_extract(value, '$[3]') AS waiting,
+               json_extract(value, '$[4]') AS state, json_extract(value, '$[5]') AS reason,
+               json_extract(value, '$[6]') AS last_run_id
+          FROM json_each(:positions)) AS moved
+ WHERE plan.name = moved.name
 
 -- :name put
 INSERT INTO duly_schedules
@@ -105,6 +121,10 @@ VALUES (:name, :version, :source, :place, :task, :queue, :lane, :priority, :argu
 -- :name drop_waiting
 UPDATE duly_firings SET outcome = 'skipped', reason = :reason, fired_at = :now
  WHERE schedule = :schedule AND outcome = 'waiting'
+
+-- :name lock_name
+-- There is one writer, so the name is locked. The answer is the time.
+SELECT :now
 
 -- :name schedules
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
