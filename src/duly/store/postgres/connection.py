@@ -1,23 +1,22 @@
 """How duly connects to PostgreSQL, and what its sessions can do."""
 
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import psycopg
-from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Literal
 
-from duly.clock import monotonic
-from duly.errors import StoreRefused, StoreUnavailable
+from duly.errors import StoreRefused
 from duly.store.postgres.address import Address, Epoch
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.failures import translated
 from duly.store.postgres.prepared_statements import PreparedStatements
 from duly.store.postgres.session_settings import FROZEN
+from duly.store.postgres.timed_statement import execute_within
 
 OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
@@ -366,47 +365,6 @@ def _connect(address: Address, prepare_after: int) -> PostgresSession:
     return session
 
 
-def execute_within(
-    session: PostgresSession, sql: str, parameters: Sequence[str | None] = (), *, seconds: float
-) -> list[tuple[str | None, ...]]:
-    """Run a statement with `$1` parameters; close the session if it takes longer than `seconds`."""
-    pgconn = session.pgconn
-    deadline = monotonic() + seconds
-    texts = [None if text is None else text.encode() for text in parameters]
-    pgconn.send_query_params(sql.encode(), texts)
-    readiness = select.poll()
-    rows: list[tuple[str | None, ...]] = []
-    failed = None
-    while True:
-        unsent = pgconn.flush()
-        readiness.register(pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-        if unsent or pgconn.is_busy():
-            left = deadline - monotonic()
-            if left <= 0 or not readiness.poll(left * 1000):
-                session.close()
-                raise StoreUnavailable(
-                    f"the database did not answer within {seconds:g} s; check its load"
-                )
-            pgconn.consume_input()
-            continue
-        result = pgconn.get_result()
-        if result is None:
-            break
-        if result.status == ExecStatus.FATAL_ERROR:
-            failed = error_from_result(result)
-        rows += [
-            tuple(_decoded(result.get_value(row, column)) for column in range(result.nfields))
-            for row in range(result.ntuples)
-        ]
-    if failed is not None:
-        raise failed
-    return rows
-
-
 def _wanted(settings: Mapping[str, str], durable: str) -> Mapping[str, str]:
     """Return the settings with durable commits, which no reload of the server's takes back."""
     return {"synchronous_commit": "on" if durable == "off" else durable, **settings}
-
-
-def _decoded(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()

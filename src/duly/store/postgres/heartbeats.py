@@ -12,8 +12,9 @@ from duly.limits import WATCHERS
 from duly.store.heartbeats import HeartbeatReading
 from duly.store.postgres.address import Address
 from duly.store.postgres.arrays import texts
-from duly.store.postgres.connection import AS_LOGIN_ROLE, PostgresSession, connect, execute_within
+from duly.store.postgres.connection import AS_LOGIN_ROLE, PostgresSession, connect
 from duly.store.postgres.failures import READ_ONLY, translated
+from duly.store.postgres.timed_statement import execute_within
 from duly.store.statements import load
 
 SQL = load("duly.store.postgres", "recover")
