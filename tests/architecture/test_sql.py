@@ -60,7 +60,6 @@ ONE_DIALECT = {
             "settle.tally",
             "settle.tally_change",
             "settle.tally_retry",
-            "prune.fold_away",
             "claim.sizes_ready",
             "tick.drop_parked",
             "tick.drop_promoted",
@@ -101,7 +100,6 @@ ONE_DIALECT = {
             "operate.lock_limit",
             "steps.lock_ended",
             "prune.drop_duties",
-            "prune.fold_accounts",
             "recover.watchers",
             "steps.counted",
             "steps.note_rechecked",
@@ -149,7 +147,6 @@ ONE_DIALECT = {
     "recover.beats": "SQLite's workers beat in files, not in rows",
     "recover.peers": "hints on SQLite contain no runs",
     "recover.condemn": "SQLite's workers beat in files, not in rows",
-    "prune.now": "SQLite's wall time is the host's, not the database's",
     **dict.fromkeys(
         [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "adopt_file")],
         "a PostgreSQL database is not a file that can be copied",

@@ -1,4 +1,4 @@
-"""How tallies are added up as they grow old, and where a prune goes on to look."""
+"""How counts are added up as they grow old, and where a prune continues."""
 
 from typing import NamedTuple
 
@@ -8,27 +8,26 @@ _SECOND = 1_000_000
 _MINUTE = 60
 _HOUR = 3600
 _FOREVER = 86_400
-"""The span of what was so long ago that only its sum is of use."""
+"""The span of counts that are so old that only their sum is of use."""
 _LATE = _MINUTE * _SECOND
 
 
 class CountRollup(NamedTuple):
-    """Tallies of one span, and before an instant, become such of a longer one."""
+    """Counts of one span that are older than `age` are added up into counts of a longer span."""
 
     span: int
     longer: int
     width: int
-    """Microseconds; they are counted from the begin of a multiple of it."""
-    before: int
+    """Microseconds. A count of the longer span begins at a multiple of this."""
+    age: int
 
 
-def count_rollups(now: int) -> tuple[CountRollup, ...]:
-    """Return what is to be added up: charts need minutes of two hours, and hours of eight days."""
-    return (
-        CountRollup(0, _MINUTE, _MINUTE * _SECOND, now),
-        CountRollup(_MINUTE, _HOUR, _HOUR * _SECOND, now - 2 * _HOUR * _SECOND),
-        CountRollup(_HOUR, _FOREVER, 2**62, now - 8 * 86_400 * _SECOND),
-    )
+COUNT_ROLLUPS = (
+    CountRollup(0, _MINUTE, _MINUTE * _SECOND, 0),
+    CountRollup(_MINUTE, _HOUR, _HOUR * _SECOND, 2 * _HOUR * _SECOND),
+    CountRollup(_HOUR, _FOREVER, 2**62, 8 * 86_400 * _SECOND),
+)
+"""Charts need the minutes of two hours, and the hours of eight days."""
 
 
 def next_prune_position(after: int, last: int, now: int, *, is_full: bool) -> int:

@@ -1,6 +1,6 @@
 """What the verbs of a store need of an open transaction, whichever database it is on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from duly.store.ops.runs import Enqueue, Settle, Settled
@@ -27,6 +27,13 @@ class Result(NamedTuple):
     rows: list[Row]
 
 
+class Call(NamedTuple):
+    """A statement and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
 class Transaction(Protocol):
     """An open transaction. Statements are named `file.statement`, as in the folders of SQL.
 
@@ -36,6 +43,10 @@ class Transaction(Protocol):
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - see above
         """Execute a statement, and return the number of its rows and the rows."""
+        ...
+
+    def execute_all(self, calls: Sequence[Call]) -> list[Result]:
+        """Execute several statements, in one round trip to a server."""
         ...
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - see above

@@ -8,14 +8,13 @@ from typing import NamedTuple
 from duly.clock import MICROSECONDS
 from duly.core.states import PARENT_TAG
 from duly.limits import KEPT_LOOK_SECONDS, PARENT_LOOK_SECONDS, TICK_BATCH, TRANSACTION_BYTES
-from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
+from duly.store.count_rollup import default_retention, next_prune_position
 from duly.store.ops.op import AnyOp
 from duly.store.ops.upkeep import (
     DutyTurn,
     Prune,
     Pruned,
     RegisterWorker,
-    RollUpCounts,
     Tick,
     Ticked,
 )
@@ -128,15 +127,3 @@ def _note_brief(session: PostgresSession, op: Prune, place: dict[str, int]) -> t
     after = max(op.after, now - op.older_than)
     ((count, last),) = session.execute(PRUNE["brief"], place | {"after": after}).fetchall()
     return count, next_prune_position(after, max(after, last), now, is_full=count == place["limit"])
-
-
-def roll_up_counts(session: PostgresSession, op: RollUpCounts) -> int:
-    """Add tallies up that have grown old, a bounded number of each span."""
-    ((now,),) = session.execute(PRUNE["now"]).fetchall()
-    with session.pipeline():
-        added = [
-            session.execute(PRUNE["fold"], each._asdict() | {"limit": op.limit})
-            for each in count_rollups(now)
-        ]
-        added.append(session.execute(PRUNE["fold_accounts"], {"limit": op.limit}))
-    return max(int(cursor.fetchall()[0][0]) for cursor in added)

@@ -25,7 +25,7 @@ from duly.store.ops.steps import (
     WakeRuns,
 )
 from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
-from duly.store.ops.upkeep import Prune, RegisterWorker, RollUpCounts, Tick
+from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
 from duly.store.postgres import (
     bulk_actions,
     carried_runs,
@@ -66,5 +66,4 @@ OPERATIONS: dict[type, Verb] = {
     SetQueueCapacity: operate.set_queue_capacity,
     Tick: maintenance.tick,
     Prune: maintenance.prune,
-    RollUpCounts: maintenance.roll_up_counts,
 }

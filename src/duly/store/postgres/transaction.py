@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import psycopg
+
 from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.postgres.arrays import array
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import insert
 from duly.store.postgres.settle import settle
 from duly.store.statements import load
-from duly.store.transaction import Result, Row, Rows
+from duly.store.transaction import Call, Result, Row, Rows
 
 
 class PostgresTransaction:
@@ -21,8 +23,16 @@ class PostgresTransaction:
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of its rows and the rows."""
-        cursor = self.session.execute(_statement(name), _encoded(parameters))
-        return Result(cursor.rowcount, cursor.fetchall() if cursor.description is not None else [])
+        return _result(self.session.execute(_statement(name), _encoded(parameters)))
+
+    def execute_all(self, calls: Sequence[Call]) -> list[Result]:
+        """Execute several statements, in one round trip."""
+        with self.session.pipeline():
+            cursors = [
+                self.session.execute(_statement(name), _encoded(parameters))
+                for name, parameters in calls
+            ]
+        return [_result(cursor) for cursor in cursors]
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of rows that it changed or returned."""
@@ -65,6 +75,10 @@ class LoneStatements(PostgresTransaction):
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
         """Execute a statement and commit it, and return the number of rows that it returned."""
         return self.execute(name, **parameters).number
+
+
+def _result(cursor: psycopg.Cursor[Row]) -> Result:
+    return Result(cursor.rowcount, cursor.fetchall() if cursor.description is not None else [])
 
 
 @cache

@@ -12,8 +12,8 @@ from duly.limits import (
     TICK_BATCH,
     TRANSACTION_BYTES,
 )
-from duly.store.count_rollup import count_rollups, default_retention, next_prune_position
-from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
+from duly.store.count_rollup import default_retention, next_prune_position
+from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, Tick, Ticked
 from duly.store.sqlite.clock_readings import ClockReadings
 from duly.store.sqlite.file_identity import check_for_worker
 from duly.store.sqlite.operate import end_queued
@@ -196,13 +196,3 @@ def _drop_runs(
     if gone:
         cursor.execute(PRUNE["count"], {"pruned": len(gone), "until": max(gone)})
     return len(gone), is_cut
-
-
-def roll_up_counts(cursor: sqlite3.Cursor, op: RollUpCounts, now: int) -> int:
-    """Add tallies up that have grown old, a bounded number of each span."""
-    most = 0
-    for each in count_rollups(now):
-        place = each._asdict() | {"limit": op.limit}
-        cursor.execute(PRUNE["fold"], place)
-        most = max(most, cursor.execute(PRUNE["fold_away"], place).rowcount)
-    return most

@@ -28,7 +28,7 @@ from duly.store.ops.steps import (
     WakeRuns,
 )
 from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
-from duly.store.ops.upkeep import Prune, RegisterWorker, RollUpCounts, Tick
+from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
 from duly.store.sqlite import (
     bulk_actions,
     carried_runs,
@@ -77,7 +77,6 @@ SINGLE: dict[type, Verb] = {
     SetQueueCapacity: operate.set_queue_capacity,
     Tick: maintenance.tick,
     Prune: maintenance.prune,
-    RollUpCounts: maintenance.roll_up_counts,
     ClaimRuns: claim.claim,
     ClaimCarried: claim.claim_carried,
 }

@@ -12,7 +12,7 @@ from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.enqueue import enqueue
 from duly.store.sqlite.settle import settle
 from duly.store.statements import ScriptPart, load
-from duly.store.transaction import Result, Row, Rows
+from duly.store.transaction import Call, Result, Row, Rows
 
 _MOST_BINDABLE = frozenset({str, int, float, bool, type(None)})
 
@@ -49,6 +49,10 @@ class SqliteTransaction:
             if part.stops_if_none and not found.number:
                 return found
         return answer
+
+    def execute_all(self, calls: Sequence[Call]) -> list[Result]:
+        """Execute several statements."""
+        return [self.execute(name, **parameters) for name, parameters in calls]
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of rows that it changed or returned."""

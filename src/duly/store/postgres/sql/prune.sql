@@ -249,12 +249,14 @@ DELETE FROM duly_limit_floors
                             FOR UPDATE SKIP LOCKED))
 
 -- :name fold
--- Adds up tallies of one span, before an instant, in rows of a longer one; in one order, since others
--- may do it at the same time. Workers of versions that do not know `lasted` leave it out.
+-- Adds up old tallies of one span in rows of a longer span, and deletes them. The rows are written in one
+-- order, since other workers may do it at the same time. Workers of versions that do not know `lasted`
+-- leave it out. The first span also adds up accounts, which SQLite has in one row.
 WITH gone AS (
     DELETE FROM duly_tallies
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_tallies
-                              WHERE span = %(span)s AND at < %(before)s
+                              WHERE span = %(span)s
+                                AND at < duly_microseconds(duly_now()) - %(age)s::bigint
                               ORDER BY at
                               LIMIT %(limit)s
                                 FOR UPDATE SKIP LOCKED))
@@ -273,22 +275,19 @@ WITH gone AS (
            elapsed = duly_tallies.elapsed + excluded.elapsed,
            delay = duly_tallies.delay + excluded.delay,
            lasted = greatest(duly_tallies.lasted, duly_tallies.elapsed) + excluded.lasted
-)
-SELECT pg_catalog.count(*) FROM gone
-
--- :name fold_accounts
--- Only here: SQLite, which has one writer, counts in one row.
-WITH gone AS (
+), settled AS (
     DELETE FROM duly_accounts
-     WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_accounts LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_accounts
+                              WHERE %(span)s = 0
+                              LIMIT %(limit)s
+                                FOR UPDATE SKIP LOCKED))
        AND (SELECT pg_catalog.count(*) FROM (SELECT 1 FROM duly_accounts LIMIT 2) AS few) > 1
     RETURNING accepted, pruned, pruned_until
-), added AS (
+), account AS (
     INSERT INTO duly_accounts (accepted, pruned, pruned_until)
     SELECT pg_catalog.sum(accepted), pg_catalog.sum(pruned), pg_catalog.max(pruned_until)
-      FROM gone HAVING pg_catalog.count(*) > 0
+      FROM settled HAVING pg_catalog.count(*) > 0
 )
-SELECT pg_catalog.count(*) FROM gone
-
--- :name now
-SELECT duly_microseconds(duly_now())
+-- As many rows as were added up of the kind of which there were more.
+SELECT FROM pg_catalog.generate_series(1, greatest((SELECT pg_catalog.count(*) FROM gone),
+                                                   (SELECT pg_catalog.count(*) FROM settled)))

@@ -142,21 +142,20 @@ DELETE FROM duly_handed
 DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :before
 
 -- :name fold
--- Adds up tallies of one span, before an instant, in rows of a longer one. PostgreSQL does it and
--- fold_away in one statement. Workers of versions that do not know `lasted` leave it out.
+-- Adds up old tallies of one span in rows of a longer span, and deletes them. Workers of versions that
+-- do not know `lasted` leave it out.
 INSERT INTO duly_tallies
        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
 SELECT at / :width * :width, :longer, task, queue, state, took, waited, sum(runs), sum(elapsed),
        sum(delay), sum(max(lasted, elapsed))
   FROM duly_tallies
  WHERE rowid IN (SELECT rowid FROM duly_tallies
-                  WHERE span = :span AND at < :before ORDER BY at, rowid LIMIT :limit)
+                  WHERE span = :span AND at < :now - :age ORDER BY at, rowid LIMIT :limit)
  GROUP BY at / :width, task, queue, state, took, waited
     ON CONFLICT (span, at, task, queue, state, took, waited) WHERE span > 0 DO UPDATE
    SET runs = runs + excluded.runs, elapsed = elapsed + excluded.elapsed,
        delay = delay + excluded.delay, lasted = max(lasted, elapsed) + excluded.lasted
-
--- :name fold_away
+-- :then
 DELETE FROM duly_tallies
  WHERE rowid IN (SELECT rowid FROM duly_tallies
-                  WHERE span = :span AND at < :before ORDER BY at, rowid LIMIT :limit)
+                  WHERE span = :span AND at < :now - :age ORDER BY at, rowid LIMIT :limit)
