@@ -21,13 +21,14 @@ from duly.store.outage_wait import retry_during_outage
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.failures import READ_ONLY, is_fatal, translated
-from duly.store.postgres.operate import write_update
 from duly.store.postgres.pool import ConnectionPool, PooledConnection
 from duly.store.postgres.reconnecting_connection import end_session
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.postgres.task_connection import ENDED_BY_ITS_BODY, PostgresTaskConnection
+from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.task_connection import IS_OVER
+from duly.store.verbs.verb import carry_out
 
 T = TypeVar("T")
 
@@ -69,12 +70,13 @@ class PostgresTaskTransaction:
         """Whether the connection was lost while the transaction was open."""
         return self._open is not None and self._open.session.closed
 
-    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
         def write(session: PostgresSession) -> Settled:
-            for word in words:
-                write_update(session, word)
+            transaction = PostgresTransaction(session)
+            for update in updates:
+                carry_out(transaction, update)
             return settle(session, [op])[0]
 
         def was_written(session: PostgresSession) -> bool:

@@ -2,14 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
-from duly.clock import Clock
+from duly.clock import Clock, SystemClock
 from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.enqueue import enqueue
+from duly.store.sqlite.file_identity import adopt_file
 from duly.store.sqlite.settle import settle
 from duly.store.statements import ScriptPart, load
 from duly.store.transaction import Result, Row, Rows
@@ -68,6 +70,28 @@ class SqliteTransaction:
         ((found,),) = self.execute(name, **parameters).rows
         return found
 
+    @contextmanager
+    def savepoint(self, name: str) -> Iterator[Callable[[], None]]:
+        """Set a savepoint for a block, and release it at the end of the block.
+
+        For each open savepoint, SQLite does more work at every write.
+        """
+        self.cursor.execute(f"SAVEPOINT {name}")
+
+        def undo() -> None:
+            self.cursor.execute(f"ROLLBACK TO {name}")
+
+        yield undo
+        self.cursor.execute(f"RELEASE {name}")
+
+    def lock_timeout(self, milliseconds: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing, since one transaction writes at a time."""
+        return nullcontext()
+
+    def adopt_database(self) -> None:
+        """Record that this file is the store itself, and no longer a copy of another one."""
+        adopt_file(self.cursor)
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         enqueue(self.cursor, enqueues, self.now)
@@ -82,6 +106,13 @@ class SqliteTransaction:
             return Result(cursor.rowcount, [])
         rows = cursor.fetchall()
         return Result(len(rows), rows)
+
+
+def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
+    """Return the transaction of a function that has read the wall time already."""
+    transaction = SqliteTransaction(cursor, SystemClock())
+    transaction.now = now
+    return transaction
 
 
 @cache
