@@ -1,6 +1,7 @@
 """A transaction on an SQLite file, as verbs see it."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -9,6 +10,7 @@ from typing import Any
 
 from duly.clock import Clock, SystemClock
 from duly.store.ops.runs import Enqueue, Settle, Settled
+from duly.store.refusal import ValueRefused
 from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.enqueue import enqueue
 from duly.store.sqlite.file_identity import adopt_file
@@ -17,6 +19,8 @@ from duly.store.statements import ScriptPart, load
 from duly.store.transaction import Result, Row, Rows
 
 _MOST_BINDABLE = frozenset({str, int, float, bool, type(None)})
+
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class SqliteTransaction:
@@ -129,7 +133,16 @@ def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bindable(value: Any) -> Any:  # noqa: ANN401 - what the driver takes
     if isinstance(value, Rows):
-        return json.dumps([list(row) for row in value.rows], ensure_ascii=False)
+        return _json([list(row) for row in value.rows])
     if isinstance(value, (list, tuple, frozenset)):
-        return json.dumps(list(value), ensure_ascii=False)
+        return _json(list(value))
     return value
+
+
+def _json(items: list[Any]) -> str:
+    # A lone surrogate is not escaped, so that the driver refuses it. SQLite would store an escaped
+    # one, and the driver could not read it. SQLite also ends a text at an escaped NUL.
+    text = json.dumps(items, ensure_ascii=False)
+    if _ESCAPED_NUL.search(text):
+        raise ValueRefused("a text in a list contains a NUL character; remove it")
+    return text
