@@ -1,4 +1,4 @@
-"""Ops are written together and answered in order; one that is refused leaves nothing behind."""
+"""Ops are written together and answered in order. A refused op changes nothing."""
 
 import pytest
 

@@ -114,7 +114,7 @@ def test_two_names_in_one_batch_make_one_run_of_a_key(store):
     assert [answer.conflict for answer in answers] == [False, False, True]
 
 
-def test_a_run_that_ends_lets_go_of_its_key_under_all_names(store, worker, clock):
+def test_a_run_that_ends_releases_its_key_under_all_names(store, worker, clock):
     options = {"ttl_seconds": 100.0}
     run_id = enqueue_and_succeed(store, task=TASK, key=key_of("k", OTHER_TASK, **options))
     before = accept(store, task=OTHER_TASK, key=key_of("k", TASK))

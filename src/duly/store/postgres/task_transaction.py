@@ -42,7 +42,7 @@ _HALF_DONE = (
 
 
 class PostgresTaskTransaction:
-    """Opens at the first use of its connection; nobody else's writes share it."""
+    """Opens at the first use of its connection; no other writes share it."""
 
     def __init__(
         self, address: Address, sessions: ConnectionPool, seconds: float | None = None
@@ -56,7 +56,7 @@ class PostgresTaskTransaction:
         lets open transactions write until it ends their connections."""
         self._timer: threading.Timer | None = None
         self._ending = threading.Lock()
-        """Held by whoever ends it: the body's thread or the timer's."""
+        """Held by the thread that ends it: the body's or the timer's."""
         self.too_long: TransactionTooLong | None = None
         """Why it was rolled back, if it was for that."""
 
@@ -88,7 +88,7 @@ class PostgresTaskTransaction:
         return self._commit_with(write, _is_settled, op.run_id, was_written)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the end of a step, and commit the transaction with it."""
         return self._commit_with(
             lambda session: end(session, op),
             bool,
@@ -101,7 +101,7 @@ class PostgresTaskTransaction:
         self._commit_with(lambda _session: True, bool, "", self._doubt)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the end of a step, as a part of the transaction."""
         opened = self._opened()
         try:
             with opened.connection.engine_access(), opened.session.unprepared():
@@ -142,7 +142,7 @@ class PostgresTaskTransaction:
         session = loan.session
         try:
             references = getrefcount(session.pgconn)
-            # Begun here, lest a `connection.transaction()` of the body begin it and commit.
+            # Begun here, so that a `connection.transaction()` of the body is only a savepoint.
             number, self._could_write = session.begin_task_transaction(self._seconds)
             return _BodyTransaction(loan, PostgresTaskConnection(session), number, references)
         except BaseException as error:
@@ -156,7 +156,7 @@ class PostgresTaskTransaction:
     def _take_back(self) -> None:
         """Have the connection for this thread alone; a call that is under way ends first.
 
-        Nobody waits for that with `_ending` in hand, since it may be the timer that ends the call.
+        The caller does not hold `_ending` meanwhile, since the timer may have to end the call.
         """
         opened = self._open
         if opened is not None:
@@ -190,7 +190,7 @@ class PostgresTaskTransaction:
         return answer
 
     def _expire(self) -> None:
-        """End the backend in the midst of the body, from the timer's thread."""
+        """End the backend while the body runs, from the timer's thread."""
         with self._ending:
             opened = self._open
             if opened is None:
@@ -298,7 +298,7 @@ class _BodyTransaction:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the connection can serve others: it is as it should be, and nobody has a hold.
+        """Whether the connection can serve other runs: it is as it was, and no object refers to it.
 
         A cursor, or libpq's own connection, that outlives the body could write into the
         transaction of another run.

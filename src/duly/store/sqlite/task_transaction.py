@@ -67,7 +67,7 @@ class SqliteTaskTransaction:
         return self._commit_with(write, _is_settled)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the end of a step, and commit the transaction with it."""
         return self._commit_with(
             lambda transaction: end(transaction.cursor, op, transaction.now), bool
         )
@@ -77,12 +77,12 @@ class SqliteTaskTransaction:
         self._commit_with(lambda _transaction: True, bool)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the end of a step, as a part of the transaction."""
         with driver_errors(self._store.path):
             return end(self.connection.cursor(), op, self._store.now())
 
     def rollback(self) -> None:
-        """Undo what is not committed and let other writers go on."""
+        """Undo what is not committed and release the lock for other writers."""
         with defer_interrupts():
             connection = self._connection
             if connection is not None:
@@ -151,7 +151,7 @@ class SqliteTaskTransaction:
                 self._store.lock.release()
 
     def _expire(self) -> None:
-        """Roll back in the midst of the body, from the timer's thread."""
+        """Roll back while the body runs, from the timer's thread."""
         connection = self._connection
         if connection is None:
             return

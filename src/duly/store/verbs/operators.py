@@ -1,4 +1,4 @@
-"""What operators do to runs, queues and whole databases."""
+"""The acts of operators on runs, queues and whole databases."""
 
 from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord

@@ -1,4 +1,4 @@
-"""What running attempts report about themselves. A report is dropped if the claim is lost."""
+"""The reports of running attempts. A report is dropped if the claim is lost."""
 
 from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.transaction import Rows, Transaction
