@@ -21,8 +21,6 @@ ONE_DIALECT = {
     "claim.bytes_taken": "SQLite takes queue by queue, PostgreSQL in one statement",
     "prune.idle_locks": "PostgreSQL drops idle locks in one statement",
     "prune.keep_fence": "PostgreSQL drops idle locks in one statement",
-    "operate.after_revival": "PostgreSQL releases it with the commit; SQLite would be slower",
-    "steps.after_resolving": "PostgreSQL releases it with the commit; SQLite would be slower",
     "recover.busy": "SQLite has no server that could still execute a statement",
     # Several short statements on SQLite, one with data-modifying parts on PostgreSQL.
     **dict.fromkeys(
@@ -32,13 +30,6 @@ ONE_DIALECT = {
             "enqueue.later",
             "enqueue.plain",
             "enqueue.tags",
-            "operate.drop_ready",
-            "operate.drop_revived",
-            "operate.drop_waiting",
-            "operate.end_ready",
-            "operate.end_waiting",
-            "operate.expire_key_of",
-            "operate.keep_last_attempt",
             "prune.count",
             "prune.drop_attempts",
             "prune.drop_logs",
@@ -58,7 +49,6 @@ ONE_DIALECT = {
             "settle.start_key_expiry",
             "settle.succeed",
             "settle.tally",
-            "settle.tally_change",
             "settle.tally_retry",
             "claim.sizes_ready",
             "tick.drop_parked",
@@ -75,7 +65,6 @@ ONE_DIALECT = {
     **dict.fromkeys(
         [
             "enqueue.accept",
-            "operate.end_queued",
             "prune.drop_runs",
             "tick.expire",
         ],
@@ -88,7 +77,6 @@ ONE_DIALECT = {
             "enqueue.known",
             "enqueue.ready_one",
             "enqueue.ready_one_and_hint",
-            "journal.lock",
             "steps.lock_waits",
             "steps.lock_wakes",
             "steps.send_and_hint",
@@ -97,8 +85,6 @@ ONE_DIALECT = {
             "claim.lock_limit",
             "claim.take_from_queue",
             "operate.limit_wait",
-            "operate.lock_limit",
-            "steps.lock_ended",
             "prune.drop_duties",
             "recover.watchers",
             "steps.counted",
@@ -177,13 +163,17 @@ UNFENCED = {
 """Writes to a running run that do not check its claim, with the reason."""
 
 
-def statements(dialect: str) -> dict[str, str]:
-    """Return the statements of a dialect by file and name, without comments."""
+def statements(dialect: str) -> dict[str, list[str]]:
+    """Return the statements of a dialect by file and name, without comments.
+
+    A script has several parts.
+    """
     found = {}
     for path in sorted((STORES / dialect / "sql").glob("*.sql")):
-        parts = re.split(r"^-- :name (\w+)$", path.read_text(), flags=re.MULTILINE)
-        for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            found[f"{path.stem}.{name}"] = re.sub(r"--[^\n]*", "", body)
+        texts = re.split(r"^-- :name (\w+)$", path.read_text(), flags=re.MULTILINE)
+        for name, body in zip(texts[1::2], texts[2::2], strict=True):
+            parts = body.split("-- :then\n")
+            found[f"{path.stem}.{name}"] = [re.sub(r"--[^\n]*", "", part) for part in parts]
     return found
 
 
@@ -200,9 +190,10 @@ USED_BY_VERBS = {
 """The statements that verbs execute, on whichever database."""
 
 EVERY = [
-    (f"{dialect} {name}", name, body)
+    (f"{dialect} {name}", name, part)
     for dialect in DIALECTS
-    for name, body in statements(dialect).items()
+    for name, parts in statements(dialect).items()
+    for part in parts
 ]
 
 

@@ -1,13 +1,11 @@
 """Checks keys, names and tags, with the same rules for both databases."""
 
 import json
-import re
 
+from duly.core.run_ids import is_run_id
 from duly.core.states import RESERVED_TAGS
 from duly.errors import BadOption, RunNotFound
 from duly.limits import KEY_BYTES, NAME_BYTES, TAG_CHARACTERS, TAGS
-
-_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def check_key(key: str, what: str = "key", limit: int = KEY_BYTES) -> str:
@@ -98,7 +96,7 @@ def check_run_id(run_id: str) -> str:
 
     Some databases refuse a query for such a text.
     """
-    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+    if not isinstance(run_id, str) or not is_run_id(run_id):
         raise RunNotFound(run_id)
     return run_id
 

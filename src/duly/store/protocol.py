@@ -80,8 +80,8 @@ class TaskTransaction(Protocol):
 
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
-    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
-        """Write what the body has said, and the completion, and commit all of it, or nothing."""
+    def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
+        """Write the reports of the attempt and its end, and commit all of it or nothing."""
         ...
 
     def record(self, op: EndStep) -> bool:

@@ -1,7 +1,8 @@
 """Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows.
 
 Text that several statements of a file share is written before the first of them, as `-- :part x`.
-The statements contain `:part(x)` in its place.
+The statements, and the parts after it, contain `:part(x)` in its place. Statements of other files
+of the folder contain `:part(file.x)`.
 
 SQLite has no statements that change several tables. There, a statement may be a script: several
 statements with the same parameters, separated by `-- :then`. The answer is that of the one which
@@ -10,14 +11,15 @@ changes or returns no row, the script ends, and that is its answer.
 """
 
 import re
-from functools import cache, cached_property
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
 _PART = re.compile(r"^-- :part (\w+)$", re.MULTILINE)
-_PART_HERE = re.compile(r":part\((\w+)\)")
+_PART_HERE = re.compile(r":part\((?:(\w+)\.)?(\w+)\)")
 _THEN, _ANSWER, _STOP_IF_NONE = "-- :then\n", "-- :answer\n", "-- :stop-if-none\n"
 _ROWS = re.compile(r":rows\((\d+)\)")
 
@@ -33,19 +35,33 @@ class ScriptPart(NamedTuple):
 class Statements:
     """The named statements of one SQL file, as attributes of a dictionary."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, load_sibling: Callable[[str], "Statements"]) -> None:
         self._file = text
+        self._load_sibling = load_sibling
         self._expanded: dict[tuple[str, int], str] = {}
 
     @cached_property
     def _texts(self) -> dict[str, str]:
         # Few processes use the statements of every file.
-        head, *statements = _NAME.split(self._file)
-        parts = _bodies(_PART.split(head)[1:])
+        _, *statements = _NAME.split(self._file)
         return {
-            name: _PART_HERE.sub(lambda part: parts[part[1]], body)
-            for name, body in _bodies(statements).items()
+            name: self._with_parts(body, self._parts) for name, body in _bodies(statements).items()
         }
+
+    @cached_property
+    def _parts(self) -> dict[str, str]:
+        head = _NAME.split(self._file)[0]
+        parts: dict[str, str] = {}
+        for name, body in _bodies(_PART.split(head)[1:]).items():
+            parts[name] = self._with_parts(body, parts)
+        return parts
+
+    def _with_parts(self, body: str, parts: dict[str, str]) -> str:
+        def part_for(place: re.Match[str]) -> str:
+            file, name = place.groups()
+            return (parts if file is None else self._load_sibling(file)._parts)[name]  # noqa: SLF001 - of this class
+
+        return _PART_HERE.sub(part_for, body)
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
@@ -78,7 +94,8 @@ class Statements:
 @cache
 def load(package: str, file_name: str) -> Statements:
     """Return the statements of `sql/<file_name>.sql` beside the given package."""
-    return Statements((folder_of(package) / "sql" / f"{file_name}.sql").read_text())
+    text = (folder_of(package) / "sql" / f"{file_name}.sql").read_text()
+    return Statements(text, partial(load, package))
 
 
 def folder_of(package: str) -> Path:

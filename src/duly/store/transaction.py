@@ -1,6 +1,7 @@
-"""What the verbs of a store need of an open transaction, whichever database it is on."""
+"""The part of an open transaction that verbs use, whichever database it is on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from duly.store.ops.runs import Enqueue, Settle, Settled
@@ -20,7 +21,7 @@ class Rows(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one statement returned."""
+    """The result of one statement."""
 
     number: int
     """The number of rows that it changed or returned."""
@@ -63,6 +64,27 @@ class Transaction(Protocol):
 
     def value(self, name: str, /, **parameters: Any) -> Any:  # noqa: ANN401 - a value of any column
         """Execute a statement, and return the only value of its only row."""
+        ...
+
+    def savepoint(self, name: str) -> AbstractContextManager[Callable[[], None]]:
+        """Set a savepoint for a block, and return a function that undoes what follows it.
+
+        The name is an identifier that no enclosing savepoint has.
+        """
+        ...
+
+    def lock_timeout(self, milliseconds: int) -> AbstractContextManager[None]:
+        """Let the statements of a block wait at most this long for locks of other transactions.
+
+        On SQLite, they never wait, since one transaction writes at a time.
+        """
+        ...
+
+    def adopt_database(self) -> None:
+        """Record that this database is the store itself, and no longer a copy of another one.
+
+        Only a file can be such a copy, so this does nothing on PostgreSQL.
+        """
         ...
 
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:

@@ -1,4 +1,4 @@
-"""Ops are written together and answered in order; one that is refused leaves nothing behind."""
+"""Ops are written together and answered in order. A refused op changes nothing."""
 
 import pytest
 
@@ -10,6 +10,7 @@ from duly.store.ops.operators import Cancel, LimitQueue, PauseQueue, RetriedRun,
 from duly.store.ops.runs import Accepted, ClaimRuns, Settled, Want
 from duly.store.ops.updates import AddLogs, SetProgress
 from duly.store.ops.upkeep import Tick, Ticked
+from duly.store.refusal import REFUSALS
 from tests.store.conformance.verbs import (
     ACTOR,
     LANE,
@@ -205,3 +206,27 @@ def test_a_tick_sees_the_ops_before_it_in_the_same_call(store, worker):
     store.apply([PauseQueue("default", paused=False, actor=ACTOR), Tick(10)])
 
     assert [found.run_id for found in claim(store, 1)] == [run_id]
+
+
+@pytest.mark.parametrize("text", ["one\x00two", "one\ud800two"], ids=["NUL", "surrogate"])
+def test_a_list_with_a_text_that_is_not_valid_is_refused_as_a_whole(store, text):
+    register(store)
+    held = enqueue_and_claim(store)
+    lines = (1, "info", "before"), (2, "info", text)
+
+    with pytest.raises(REFUSALS):
+        store.do(AddLogs(held.run_id, held.claim_number, lines))
+
+    assert store.list_logs(held.run_id, 10) == []
+
+
+def test_log_lines_are_stored_as_they_were_written(store):
+    register(store)
+    held = enqueue_and_claim(store)
+    lines = tuple((at, "info", text) for at, text in enumerate(["", "ü€😀", "\\u0000", '"\t\n'], 1))
+
+    store.do(AddLogs(held.run_id, held.claim_number, lines))
+
+    assert [line.message for line in store.list_logs(held.run_id, 10)] == [
+        text for _, _, text in lines
+    ]

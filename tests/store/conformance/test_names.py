@@ -89,6 +89,17 @@ def test_a_run_is_not_queued_again_while_a_live_run_of_another_name_has_its_key(
     assert redrive(store, failed, other_names=(OTHER_TASK,)).held_by == holder
 
 
+def test_a_run_whose_retry_is_refused_does_not_get_its_key_back(store, worker):
+    failed = enqueue_and_fail(store, task=TASK, key=key("k", active_only=True))
+    holder = enqueue_one(store, task=OTHER_TASK, key="k")
+
+    assert redrive(store, failed, other_names=(OTHER_TASK,)).held_by == holder
+
+    later = accept(store, task=TASK, key="k")
+    assert later.new
+    assert later.run_id != failed
+
+
 def test_two_names_in_one_batch_make_one_run_of_a_key(store):
     ops = [
         order(task=TASK, key=key_of("k", OTHER_TASK)),
@@ -103,7 +114,7 @@ def test_two_names_in_one_batch_make_one_run_of_a_key(store):
     assert [answer.conflict for answer in answers] == [False, False, True]
 
 
-def test_a_run_that_ends_lets_go_of_its_key_under_all_names(store, worker, clock):
+def test_a_run_that_ends_releases_its_key_under_all_names(store, worker, clock):
     options = {"ttl_seconds": 100.0}
     run_id = enqueue_and_succeed(store, task=TASK, key=key_of("k", OTHER_TASK, **options))
     before = accept(store, task=OTHER_TASK, key=key_of("k", TASK))

@@ -35,6 +35,28 @@ def test_a_claim_under_a_limit_counts_what_an_open_claim_has_taken(store, url, o
     assert len(first) + len(second) == 1
 
 
+def test_a_new_limit_waits_for_a_claim_that_counted_under_the_old_one(store, url):
+    store.do(LimitQueue("default", 2, ACTOR))
+    enqueue_many(store, 2)
+    with closing(open_store(url)) as other, psycopg.connect(url, autocommit=True) as holder:
+        pause_claims(holder)
+
+        def limit_meanwhile():
+            wait_until(lambda: waiting(holder) == 1, seconds=TIMEOUT, what="the claim waits")
+            other.do(LimitQueue("default", 1, ACTOR))
+
+        def let_the_claim_continue():
+            wait_until(lambda: waiting(holder) == 2, seconds=TIMEOUT, what="both ops wait")
+            holder.execute("SELECT pg_advisory_unlock(%s)", [PAUSE])
+
+        found, *_ = at_once(
+            lambda: claim(store, capacity=2), limit_meanwhile, let_the_claim_continue
+        )
+
+    assert len(found) == 2
+    assert store.list_queues()[0].limit == 1
+
+
 def pause_claims(holder):
     """Let each claim that has taken a run wait before its commit, until the lock is released."""
     holder.execute("SELECT pg_advisory_lock(%s)", [PAUSE])

@@ -97,7 +97,7 @@ def refusals(acts: Sequence[RunAction], answers: Sequence[Answer]) -> Iterator[s
 
 
 class BulkCounts(NamedTuple):
-    """What a page adds to the counts of its action."""
+    """The numbers that a page adds to the counts of its action."""
 
     done: int
     skipped: int

@@ -1,4 +1,4 @@
-"""What people do to runs, queues and whole databases. Each act is recorded with its author."""
+"""The acts of operators on runs, queues and whole databases. Each is recorded with its author."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Cancel(NamedTuple):
 
 
 class RetriedRun(NamedTuple):
-    """What became of an operator's action on a final run."""
+    """The result of an operator's action on a final run."""
 
     done: bool
     state: str | None

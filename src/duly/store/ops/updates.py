@@ -1,4 +1,4 @@
-"""What a running attempt reports about itself. All of these ops are fenced."""
+"""The reports of a running attempt about itself. All of these ops are fenced."""
 
 from typing import NamedTuple
 
@@ -56,4 +56,4 @@ class RestoreLogs(NamedTuple):
 
 
 RunUpdate = AddLogs | RestoreLogs | SetProgress
-"""What a running attempt reports about itself."""
+"""A report of a running attempt about itself."""

@@ -10,8 +10,9 @@ from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver, Rero
 from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.maintenance import note_reached
-from duly.store.postgres.operate import end_queued
+from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.statements import load
+from duly.store.verbs.operators import end_queued
 
 SQL = load("duly.store.postgres", "carry")
 
@@ -32,9 +33,12 @@ def _give_up(session: PostgresSession, run_ids: list[str]) -> list[str]:
         return []
     # Locked, so that none can have been claimed, and queued anew, since it was found.
     found = session.execute(SQL["worn"], {"run_ids": texts(run_ids)}).fetchall()
+    transaction = PostgresTransaction(session)
     for run_id, times in found:
         verdict, error = undelivered_verdict(times)
-        end_queued(session, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error))
+        end_queued(
+            transaction, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error)
+        )
     return [run_id for run_id, _ in found]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.record import StepRecord
+from duly.core.run_ids import is_run_id
 from duly.limits import RECHECK_LONGEST_SECONDS
 from duly.store.ops.steps import (
     BeginStep,
@@ -11,16 +12,13 @@ from duly.store.ops.steps import (
     ForgetStep,
     Rechecked,
     RecheckWaits,
-    ResolvedStep,
-    ResolveStep,
     SendEvent,
     WakeRuns,
 )
-from duly.store.postgres.arrays import is_run_id, texts
+from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.enqueue import check_database
-from duly.store.postgres.operate import insert_audit_entry, retry_run
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.statements import load
 
@@ -124,23 +122,6 @@ def find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, st
     place = {"ids": texts(ids), "names": texts(names)}
     session.execute(SQL["lock_waits"], place)
     return {run_id for (run_id,) in session.execute(SQL["is_wait_satisfied"], place).fetchall()}
-
-
-def resolve(session: PostgresSession, op: ResolveStep) -> ResolvedStep:
-    """Record what became of a step that a run was interrupted in, and queue the run again."""
-    place = {"run_id": op.run_id, "step": op.step, "result": op.result}
-    session.execute(SQL["before_resolving"])
-    session.execute(SQL["lock_ended"], {"run_id": op.run_id})
-    name = "resolve_done" if op.is_done else "resolve_again"
-    names = [found for (found,) in session.execute(SQL[name], place).fetchall()]
-    for step in names:
-        act = f"call step {step} done" if op.is_done else f"run step {step} again"
-        insert_audit_entry(session, op.retry.actor, act, op.run_id, op.retry.reason)
-    retried = retry_run(session, op.retry)
-    is_kept = retried.done or bool(retried.unresolved)
-    if not is_kept:
-        session.execute(SQL["undo_resolving"])
-    return ResolvedStep(tuple(names) if is_kept else (), retried)
 
 
 _step = StepRecord._make

@@ -21,13 +21,14 @@ from duly.store.outage_wait import retry_during_outage
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.failures import READ_ONLY, is_fatal, translated
-from duly.store.postgres.operate import write_update
 from duly.store.postgres.pool import ConnectionPool, PooledConnection
 from duly.store.postgres.reconnecting_connection import end_session
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
 from duly.store.postgres.steps import end, has_ended
 from duly.store.postgres.task_connection import ENDED_BY_ITS_BODY, PostgresTaskConnection
+from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.task_connection import IS_OVER
+from duly.store.verbs.verb import carry_out
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ _HALF_DONE = (
 
 
 class PostgresTaskTransaction:
-    """Opens at the first use of its connection; nobody else's writes share it."""
+    """Opens at the first use of its connection; no other writes share it."""
 
     def __init__(
         self, address: Address, sessions: ConnectionPool, seconds: float | None = None
@@ -55,7 +56,7 @@ class PostgresTaskTransaction:
         lets open transactions write until it ends their connections."""
         self._timer: threading.Timer | None = None
         self._ending = threading.Lock()
-        """Held by whoever ends it: the body's thread or the timer's."""
+        """Held by the thread that ends it: the body's or the timer's."""
         self.too_long: TransactionTooLong | None = None
         """Why it was rolled back, if it was for that."""
 
@@ -69,12 +70,13 @@ class PostgresTaskTransaction:
         """Whether the connection was lost while the transaction was open."""
         return self._open is not None and self._open.session.closed
 
-    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
         def write(session: PostgresSession) -> Settled:
-            for word in words:
-                write_update(session, word)
+            transaction = PostgresTransaction(session)
+            for update in updates:
+                carry_out(transaction, update)
             return settle(session, [op])[0]
 
         def was_written(session: PostgresSession) -> bool:
@@ -86,7 +88,7 @@ class PostgresTaskTransaction:
         return self._commit_with(write, _is_settled, op.run_id, was_written)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the end of a step, and commit the transaction with it."""
         return self._commit_with(
             lambda session: end(session, op),
             bool,
@@ -99,7 +101,7 @@ class PostgresTaskTransaction:
         self._commit_with(lambda _session: True, bool, "", self._doubt)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the end of a step, as a part of the transaction."""
         opened = self._opened()
         try:
             with opened.connection.engine_access(), opened.session.unprepared():
@@ -140,7 +142,7 @@ class PostgresTaskTransaction:
         session = loan.session
         try:
             references = getrefcount(session.pgconn)
-            # Begun here, lest a `connection.transaction()` of the body begin it and commit.
+            # Begun here, so that a `connection.transaction()` of the body is only a savepoint.
             number, self._could_write = session.begin_task_transaction(self._seconds)
             return _BodyTransaction(loan, PostgresTaskConnection(session), number, references)
         except BaseException as error:
@@ -154,7 +156,7 @@ class PostgresTaskTransaction:
     def _take_back(self) -> None:
         """Have the connection for this thread alone; a call that is under way ends first.
 
-        Nobody waits for that with `_ending` in hand, since it may be the timer that ends the call.
+        The caller does not hold `_ending` meanwhile, since the timer may have to end the call.
         """
         opened = self._open
         if opened is not None:
@@ -188,7 +190,7 @@ class PostgresTaskTransaction:
         return answer
 
     def _expire(self) -> None:
-        """End the backend in the midst of the body, from the timer's thread."""
+        """End the backend while the body runs, from the timer's thread."""
         with self._ending:
             opened = self._open
             if opened is None:
@@ -296,7 +298,7 @@ class _BodyTransaction:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the connection can serve others: it is as it should be, and nobody has a hold.
+        """Whether the connection can serve other runs: it is as it was, and no object refers to it.
 
         A cursor, or libpq's own connection, that outlives the body could write into the
         transaction of another run.

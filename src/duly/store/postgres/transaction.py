@@ -1,6 +1,7 @@
 """A transaction on PostgreSQL, as verbs see it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,8 @@ from duly.store.postgres.enqueue import insert
 from duly.store.postgres.settle import settle
 from duly.store.statements import load
 from duly.store.transaction import Call, Result, Row, Rows
+
+OPERATE = load("duly.store.postgres", "operate")
 
 
 class PostgresTransaction:
@@ -50,6 +53,31 @@ class PostgresTransaction:
         """Execute a statement, and return the only value of its only row."""
         ((found,),) = self.session.execute(_statement(name), _encoded(parameters)).fetchall()
         return found
+
+    @contextmanager
+    def savepoint(self, name: str) -> Iterator[Callable[[], None]]:
+        """Set a savepoint for a block, which ends with the transaction.
+
+        A release would be one more round trip.
+        """
+        self.session.execute(f"SAVEPOINT {name}")
+
+        def undo() -> None:
+            self.session.execute(f"ROLLBACK TO SAVEPOINT {name}")
+
+        yield undo
+
+    @contextmanager
+    def lock_timeout(self, milliseconds: int) -> Iterator[None]:
+        """Let the statements of a block wait at most this long for locks of other transactions."""
+        limit = {"limit": f"{milliseconds}ms"}
+        ((usual, _),) = self.session.execute(OPERATE["limit_wait"], limit).fetchall()
+        yield
+        # A failed statement ends the transaction, and the setting with it.
+        self.session.execute(OPERATE["limit_wait"], {"limit": usual})
+
+    def adopt_database(self) -> None:
+        """Do nothing, since a database of a server is not a file that can be copied."""
 
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""

@@ -8,8 +8,9 @@ from duly.carrier import CarrierMessage
 from duly.core.states import agreed_lanes
 from duly.core.verdict import undelivered_verdict
 from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver, RerouteRuns
-from duly.store.sqlite.operate import end_queued
+from duly.store.sqlite.transaction import transaction_at
 from duly.store.statements import load
+from duly.store.verbs.operators import end_queued
 
 SQL = load("duly.store.sqlite", "carry")
 
@@ -96,7 +97,6 @@ def _stale(cursor: sqlite3.Cursor, op: HandOver, now: int) -> HandedOver:
 
 def _give_up(cursor: sqlite3.Cursor, run_id: str, times: int, now: int) -> None:
     verdict, error = undelivered_verdict(times)
-    end_queued(
-        cursor, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error), now=now
-    )
+    transaction = transaction_at(cursor, now)
+    end_queued(transaction, run_id, state=verdict.state, cause=str(verdict.cause), error=str(error))
     cursor.execute(SQL["forget"], {"run_id": run_id})

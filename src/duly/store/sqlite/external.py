@@ -22,7 +22,6 @@ from duly.store.sqlite.connection import driver_errors
 from duly.store.sqlite.enqueue import SQL
 from duly.store.sqlite.inspector import SqliteInspector
 from duly.store.sqlite.store import SqliteStore
-from duly.store.sqlite.transaction import SqliteTransaction
 
 
 class ExternalSqliteStore(SingleProcessStore, SqliteStore):
@@ -46,7 +45,7 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
         with driver_errors(self.path), self._lender.writing() as connection:
             cursor = connection.cursor()
             cursor.execute(SQL["begin_to_write"])
-            transaction = SqliteTransaction(cursor, self._clock)
+            transaction = self.transaction_of(cursor)
             for group in in_order(ops):
                 self._write_group(transaction, group, answers)
         return answers

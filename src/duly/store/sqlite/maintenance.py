@@ -16,8 +16,9 @@ from duly.store.count_rollup import default_retention, next_prune_position
 from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, Tick, Ticked
 from duly.store.sqlite.clock_readings import ClockReadings
 from duly.store.sqlite.file_identity import check_for_worker
-from duly.store.sqlite.operate import end_queued
+from duly.store.sqlite.transaction import transaction_at
 from duly.store.statements import load
+from duly.store.verbs.operators import end_queued
 
 RECOVER = load("duly.store.sqlite", "recover")
 TICK = load("duly.store.sqlite", "tick")
@@ -43,7 +44,7 @@ def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:
     rows = cursor.execute(TICK["expired"], place).fetchall()
     expired, _ = _take_fitting(rows, TRANSACTION_BYTES)
     for run_id in expired:
-        end_queued(cursor, run_id, cause="expired", error=None, now=now)
+        end_queued(transaction_at(cursor, now), run_id, cause="expired", error=None)
     (due_at,) = cursor.execute(TICK["next_due"]).fetchone()
     has_more = has_more or len(expired) < len(rows) or op.limit in {len(due), parked, len(expired)}
     due_in = None if due_at is None else due_at - now

@@ -4,39 +4,22 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
 from duly.store.ops.carriers import ClaimCarried, HandOver, PostponeHandOver, RerouteRuns
-from duly.store.ops.operators import (
-    Cancel,
-    DiscardDead,
-    InterruptRestored,
-    LimitQueue,
-    PauseQueue,
-    RecordAuditEntry,
-    ResetKey,
-    RetryRun,
-    SetQueueCapacity,
-)
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
 from duly.store.ops.steps import (
     BeginStep,
     EndStep,
     ForgetStep,
     RecheckWaits,
-    ResolveStep,
     SendEvent,
     WakeRuns,
 )
-from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
 from duly.store.sqlite import (
-    bulk_actions,
     carried_runs,
     claim,
     enqueue,
     maintenance,
-    operate,
-    restore,
     settle,
     steps,
 )
@@ -50,31 +33,15 @@ BATCHED: dict[type, Callable[[sqlite3.Cursor, Any, int], list[Any]]] = {
 }
 SINGLE: dict[type, Verb] = {
     RegisterWorker: maintenance.register,
-    SetProgress: operate.set_progress,
-    AddLogs: operate.add_logs,
-    RestoreLogs: operate.restore_logs,
-    Cancel: operate.cancel,
-    RetryRun: operate.retry_run,
-    DiscardDead: operate.discard_dead,
-    PauseQueue: operate.pause_queue,
-    ResetKey: operate.reset_key,
-    RecordAuditEntry: operate.record_audit_entry,
-    StartBulk: bulk_actions.start,
-    AdvanceBulk: bulk_actions.advance,
-    TakeBulk: bulk_actions.take_over,
     BeginStep: steps.begin,
     EndStep: steps.end,
     ForgetStep: steps.forget,
     SendEvent: steps.send_event,
     WakeRuns: steps.wake,
     RecheckWaits: steps.recheck,
-    ResolveStep: steps.resolve,
     RerouteRuns: carried_runs.reroute,
     HandOver: carried_runs.hand_over,
     PostponeHandOver: carried_runs.postpone_hand_over,
-    InterruptRestored: restore.interrupt_restored,
-    LimitQueue: operate.limit_queue,
-    SetQueueCapacity: operate.set_queue_capacity,
     Tick: maintenance.tick,
     Prune: maintenance.prune,
     ClaimRuns: claim.claim,

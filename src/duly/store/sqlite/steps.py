@@ -12,14 +12,11 @@ from duly.store.ops.steps import (
     ForgetStep,
     Rechecked,
     RecheckWaits,
-    ResolvedStep,
-    ResolveStep,
     SendEvent,
     WakeRuns,
 )
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.sqlite.enqueue import check_place
-from duly.store.sqlite.operate import insert_audit_entry, retry_run
 from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "steps")
@@ -90,23 +87,6 @@ def is_wait_satisfied(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
     """
     found = cursor.execute(SQL["is_wait_satisfied"], {"run_id": run_id, "name": name}).fetchone()
     return bool(found[0])
-
-
-def resolve(cursor: sqlite3.Cursor, op: ResolveStep, now: int) -> ResolvedStep:
-    """Record what became of a step that a run was interrupted in, and queue the run again."""
-    place = {"run_id": op.run_id, "step": op.step, "result": op.result, "now": now}
-    cursor.execute(SQL["before_resolving"])
-    name = "resolve_done" if op.is_done else "resolve_again"
-    names = [found for (found,) in cursor.execute(SQL[name], place).fetchall()]
-    for step in names:
-        act = f"call step {step} done" if op.is_done else f"run step {step} again"
-        insert_audit_entry(cursor, op.retry.actor, act, op.run_id, op.retry.reason, now)
-    retried = retry_run(cursor, op.retry, now)
-    is_kept = retried.done or bool(retried.unresolved)
-    if not is_kept:
-        cursor.execute(SQL["undo_resolving"])
-    cursor.execute(SQL["after_resolving"])
-    return ResolvedStep(tuple(names) if is_kept else (), retried)
 
 
 def as_record(row: Any) -> StepRecord:  # noqa: ANN401 - a row of the driver's

@@ -1,6 +1,5 @@
 """A transaction of the user's in the store's file that ends with its run's completion."""
 
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -14,10 +13,10 @@ from duly.store.ops.steps import EndStep
 from duly.store.ops.updates import RunUpdate
 from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_busy
 from duly.store.sqlite.connection import connect, driver_errors
-from duly.store.sqlite.operate import write_update
-from duly.store.sqlite.settle import settle
 from duly.store.sqlite.steps import end
 from duly.store.sqlite.task_connection import SqliteTaskConnection
+from duly.store.sqlite.transaction import SqliteTransaction
+from duly.store.verbs.verb import carry_out
 
 if TYPE_CHECKING:
     from duly.store.sqlite.store import SqliteStore
@@ -57,31 +56,33 @@ class SqliteTaskTransaction:
         """Whether the connection was lost: a file has none to lose."""
         return False
 
-    def settle_and_commit(self, op: Settle, words: Sequence[RunUpdate] = ()) -> Settled:
+    def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
         """Write the completion, fenced, and commit all; a lost claim rolls all back."""
 
-        def write(cursor: sqlite3.Cursor, now: int) -> Settled:
-            for word in words:
-                write_update(cursor, word, now)
-            return settle(cursor, [op], now)[0]
+        def write(transaction: SqliteTransaction) -> Settled:
+            for update in updates:
+                carry_out(transaction, update)
+            return transaction.settle([op])[0]
 
         return self._commit_with(write, _is_settled)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
-        return self._commit_with(lambda cursor, now: end(cursor, op, now), bool)
+        """Record the end of a step, and commit the transaction with it."""
+        return self._commit_with(
+            lambda transaction: end(transaction.cursor, op, transaction.now), bool
+        )
 
     def commit(self) -> None:
         """End the transaction with what was written on its connection, as a part of no run."""
-        self._commit_with(lambda _cursor, _now: True, bool)
+        self._commit_with(lambda _transaction: True, bool)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the end of a step, as a part of the transaction."""
         with driver_errors(self._store.path):
             return end(self.connection.cursor(), op, self._store.now())
 
     def rollback(self) -> None:
-        """Undo what is not committed and let other writers go on."""
+        """Undo what is not committed and release the lock for other writers."""
         with defer_interrupts():
             connection = self._connection
             if connection is not None:
@@ -114,7 +115,7 @@ class SqliteTaskTransaction:
         self._timer.start()
 
     def _commit_with(
-        self, write: Callable[[sqlite3.Cursor, int], T], is_done: Callable[[T], bool]
+        self, write: Callable[[SqliteTransaction], T], is_done: Callable[[T], bool]
     ) -> T:
         with defer_interrupts():
             connection = self.connection
@@ -123,7 +124,7 @@ class SqliteTaskTransaction:
                 connection.check_time()
                 with driver_errors(self._store.path):
                     faultpoints.hit("transaction.before_settle")
-                    answer = write(connection.cursor(), self._store.now())
+                    answer = write(self._store.transaction_of(connection.cursor()))
                     if is_done(answer):
                         faultpoints.hit("transaction.before_commit")
                         commit(connection)
@@ -150,7 +151,7 @@ class SqliteTaskTransaction:
                 self._store.lock.release()
 
     def _expire(self) -> None:
-        """Roll back in the midst of the body, from the timer's thread."""
+        """Roll back while the body runs, from the timer's thread."""
         connection = self._connection
         if connection is None:
             return

@@ -1,20 +1,26 @@
 """A transaction on an SQLite file, as verbs see it."""
 
 import json
+import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
-from duly.clock import Clock
+from duly.clock import Clock, SystemClock
 from duly.store.ops.runs import Enqueue, Settle, Settled
+from duly.store.refusal import ValueRefused
 from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.enqueue import enqueue
+from duly.store.sqlite.file_identity import adopt_file
 from duly.store.sqlite.settle import settle
 from duly.store.statements import ScriptPart, load
 from duly.store.transaction import Call, Result, Row, Rows
 
 _MOST_BINDABLE = frozenset({str, int, float, bool, type(None)})
+
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class SqliteTransaction:
@@ -72,6 +78,28 @@ class SqliteTransaction:
         ((found,),) = self.execute(name, **parameters).rows
         return found
 
+    @contextmanager
+    def savepoint(self, name: str) -> Iterator[Callable[[], None]]:
+        """Set a savepoint for a block, and release it at the end of the block.
+
+        For each open savepoint, SQLite does more work at every write.
+        """
+        self.cursor.execute(f"SAVEPOINT {name}")
+
+        def undo() -> None:
+            self.cursor.execute(f"ROLLBACK TO {name}")
+
+        yield undo
+        self.cursor.execute(f"RELEASE {name}")
+
+    def lock_timeout(self, milliseconds: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing, since one transaction writes at a time."""
+        return nullcontext()
+
+    def adopt_database(self) -> None:
+        """Record that this file is the store itself, and no longer a copy of another one."""
+        adopt_file(self.cursor)
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         enqueue(self.cursor, enqueues, self.now)
@@ -88,6 +116,13 @@ class SqliteTransaction:
         return Result(len(rows), rows)
 
 
+def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
+    """Return the transaction of a function that has read the wall time already."""
+    transaction = SqliteTransaction(cursor, SystemClock())
+    transaction.now = now
+    return transaction
+
+
 @cache
 def _script(name: str) -> tuple[ScriptPart, ...]:
     file, _, statement = name.partition(".")
@@ -102,7 +137,16 @@ def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bindable(value: Any) -> Any:  # noqa: ANN401 - what the driver takes
     if isinstance(value, Rows):
-        return json.dumps([list(row) for row in value.rows], ensure_ascii=False)
+        return _json([list(row) for row in value.rows])
     if isinstance(value, (list, tuple, frozenset)):
-        return json.dumps(list(value), ensure_ascii=False)
+        return _json(list(value))
     return value
+
+
+def _json(items: list[Any]) -> str:
+    # A lone surrogate is not escaped, so that the driver refuses it. SQLite would store an escaped
+    # one, and the driver could not read it. SQLite also ends a text at an escaped NUL.
+    text = json.dumps(items, ensure_ascii=False)
+    if _ESCAPED_NUL.search(text):
+        raise ValueRefused("a text in a list contains a NUL character; remove it")
+    return text

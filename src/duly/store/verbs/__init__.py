@@ -1,5 +1,25 @@
 """How each op is carried out, in terms of statements that every database has."""
 
-from duly.store.verbs import guard, locks, recovery, schedules, upkeep
+from duly.store.verbs import (
+    bulk,
+    guard,
+    locks,
+    operators,
+    recovery,
+    schedules,
+    steps,
+    updates,
+    upkeep,
+)
 
-__all__ = ["guard", "locks", "recovery", "schedules", "upkeep"]
+__all__ = [
+    "bulk",
+    "guard",
+    "locks",
+    "operators",
+    "recovery",
+    "schedules",
+    "steps",
+    "updates",
+    "upkeep",
+]

@@ -29,6 +29,7 @@ from duly.store.transaction import Transaction
 from duly.store.verbs import firings
 from duly.store.verbs.firing_rows import cut_rows, rewind
 from duly.store.verbs.firings import fire_instants, lock_schedule
+from duly.store.verbs.operators import insert_audit_entry
 from duly.store.verbs.verb import verb
 
 _ACTS = {"paused": "pause schedule", "active": "resume schedule", "removed": "remove schedule"}
@@ -207,10 +208,4 @@ def _record_act(
     transaction: Transaction, op: SetScheduleState | RunSchedule | BackfillSchedule, act: str
 ) -> None:
     """Record an operator's action in the audit log."""
-    transaction.run(
-        "operate.record",
-        actor=op.actor,
-        act=act,
-        subject=f"schedule {op.name}",
-        reason=op.reason,
-    )
+    insert_audit_entry(transaction, op.actor, act, f"schedule {op.name}", op.reason)

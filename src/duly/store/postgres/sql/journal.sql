@@ -1,5 +1,5 @@
--- journal: what a running attempt says about itself.
--- Guard: claim_number, as for settle; a zombie's words are dropped.
+-- journal: what a running attempt reports about itself.
+-- Guard: claim_number, as for settle. A report of an attempt that has lost its claim is dropped.
 
 -- :name progress
 UPDATE duly_runs
@@ -8,7 +8,7 @@ UPDATE duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
 
 -- :name holds
--- Locked against a settle or a recovery at the same time, which on SQLite cannot be.
+-- The lock keeps out a settle or a recovery at the same time, which SQLite's one writer excludes.
 SELECT 1 FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
    FOR KEY SHARE
@@ -20,8 +20,8 @@ SELECT %(run_id)s, %(claim_number)s, duly_time(line.at), line.level, line.messag
        AS line(at, level, message)
 
 -- :name lock
--- Two processes may restore the lines of one worker at once: the second then reads what the first
--- has written.
+-- As `holds`, with a stronger lock. Two processes may restore the lines of one worker at once. The
+-- second waits here, so that its next statement reads the lines that the first has written.
 SELECT 1 FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
    FOR UPDATE

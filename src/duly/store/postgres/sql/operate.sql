@@ -1,11 +1,11 @@
--- operate: what people do to runs and queues; each act is recorded in the same transaction.
--- Statements that go by a run's id ask for its state in words that no partial index answers, or the
--- planner would read all of that index whenever it was empty when last counted: IS NOT FALSE, since no
--- state is NULL.
+-- operate: what operators do to runs and queues. Each act is recorded in the same transaction.
+-- A statement that finds a run by its id compares the state in a form that matches no partial index: IS
+-- NOT FALSE, since no state is NULL. Otherwise the planner reads all of that index if the index was
+-- empty when it was last counted.
 
 -- :part change
--- SQLite's settle.tally_change: that an operator takes the run `old` out of its final state is counted as
--- `finish` counted its end. An end without an attempt was not counted.
+-- Counts that an operator takes the run `old` out of its final state, as `finish` counted its end. An end
+-- without an attempt was not counted. On SQLite this is settle.tally_change.
     INSERT INTO duly_tallies
         (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
     SELECT duly_microseconds(finished_at), 0, task, queue, %(change)s::text || ' ' || state,
@@ -32,8 +32,8 @@ SELECT state FROM duly_every_run WHERE id = %(run_id)s
 UPDATE duly_runs SET cancel_requested = true WHERE id = %(run_id)s AND state = 'running'
 
 -- :name end_queued
--- Guard: only a run that nobody runs can end without an attempt. One statement for SQLite's
--- end_ready, end_waiting and expire_key_of: nobody sees the run in two places or in none.
+-- Guard: only a run that no worker runs can end without an attempt. One statement, so that no other
+-- transaction sees the run in two tables or in none.
 WITH ready AS (
     DELETE FROM duly_runs
      WHERE id = %(run_id)s AND state <> 'running'
@@ -61,19 +61,13 @@ WITH ready AS (
                         + CASE WHEN active_only THEN 0 ELSE ttl END::float8 * interval '1 microsecond'
      WHERE run_id = ANY (ARRAY(SELECT id FROM gone WHERE key IS NOT NULL))
 )
-SELECT pg_catalog.count(*) FROM gone
+SELECT id FROM gone
 
 -- :name limit_wait
--- Only here: sets for how long later statements of this transaction wait for a lock, and answers with
--- the time before. On SQLite one transaction writes at a time.
+-- Sets how long later statements of this transaction wait for a lock, and returns the time before. On
+-- SQLite one transaction writes at a time.
 SELECT pg_catalog.current_setting('lock_timeout'),
        pg_catalog.set_config('lock_timeout', %(limit)s, true)
-
--- :name before_revival
-SAVEPOINT duly_revival
-
--- :name undo_revival
-ROLLBACK TO SAVEPOINT duly_revival
 
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
@@ -120,8 +114,8 @@ SELECT id, state
  WHERE state IS NOT NULL
 
 -- :name revive
--- One statement for SQLite's revive, keep_last_attempt and drop_revived. The last attempt moves to
--- where the earlier ones are, since its history row goes. Answers with the state that the run was in.
+-- The last attempt moves to the earlier attempts, since its history row is deleted. The answer is the
+-- state that the run was in.
 WITH old AS (
     DELETE FROM duly_history
      WHERE id = %(run_id)s
@@ -172,12 +166,15 @@ UPDATE duly_history
 INSERT INTO duly_queues (name, paused) VALUES (%(queue)s, %(paused)s)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused
 
--- :name lock_limit
--- Only here: a claim that counted under the old limit is committed before the new one holds.
-SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
-
 -- :name limit
-INSERT INTO duly_queues (name, paused, running_limit) VALUES (%(queue)s, false, %(limit)s)
+-- The lock is that of `claim.lock_limit`: a claim that counted under the old limit is committed before
+-- the new limit is written.
+WITH locked AS MATERIALIZED (
+    SELECT pg_catalog.pg_advisory_xact_lock(
+               duly_key_lock(' limit', 'queue ' || %(queue)s::text))
+)
+INSERT INTO duly_queues (name, paused, running_limit)
+SELECT %(queue)s::text, false, %(limit)s::integer FROM locked
     ON CONFLICT (name) DO UPDATE SET running_limit = excluded.running_limit
 
 -- :name bound
@@ -185,7 +182,7 @@ INSERT INTO duly_queues (name, paused, max_size) VALUES (%(queue)s, false, %(max
     ON CONFLICT (name) DO UPDATE SET max_size = excluded.max_size
 
 -- :name release_of_key
--- The run need not be kept for its key's sake any more.
+-- The run no longer has to be kept for its key.
 UPDATE duly_history SET kept_until = NULL
  WHERE id = (SELECT run_id FROM duly_keys
               WHERE task = %(task)s AND key = %(key)s

@@ -1,5 +1,5 @@
--- restore: after a backup was put back. What was live in it and came due since may have run before
--- the database was lost, and nobody knows; so may what waited for an event, or for other runs.
+-- restore: after a backup was put back. Runs that were live in the backup and came due since may have
+-- run before the database was lost. So may runs that waited for an event, or for other runs.
 
 -- :name in_doubt
 SELECT id::text FROM duly_runs
@@ -13,20 +13,21 @@ SELECT id::text FROM duly_waiting
  LIMIT %(limit)s
 
 -- :name newer
--- Made after the backup was put back; or in it, if that was made later than somebody says.
+-- Runs that were made after the backup was put back. They may also be in the backup, if it was made later
+-- than the operator believes.
 SELECT (SELECT pg_catalog.count(*) FROM duly_runs
          WHERE state = 'queued' AND created_at > duly_time(%(since)s::bigint))
      + (SELECT pg_catalog.count(*) FROM duly_waiting
          WHERE created_at > duly_time(%(since)s::bigint) AND due_at <= duly_now())
 
 -- :name pause_schedules
--- What comes due before somebody resumes them is recorded as skipped, and not fired again.
+-- Instants that come due before an operator resumes the schedules are recorded as skipped.
 UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = duly_now()
  WHERE state = 'active' AND next_at <= duly_now()
    AND created_at <= duly_time(%(since)s::bigint)
 
 -- :name end_bulk_acts
--- They would act on runs that were acted on since the backup was made.
+-- These acts would change runs that were acted on after the backup was made.
 UPDATE duly_bulk_acts SET ended_at = duly_now(), error = 'restored from a backup'
  WHERE ended_at IS NULL

@@ -64,8 +64,8 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
  ORDER BY began_at, name
 
 -- :name lock_ended
--- Only here: on SQLite one transaction writes at a time. Of two that each resolve one of the last two
--- steps, the second sees what the first did.
+-- Two transactions may each resolve one of the last two steps. The second waits here, so that its next
+-- statement sees the step that the first has resolved.
 SELECT 1 FROM duly_history WHERE id = %(run_id)s FOR UPDATE
 
 -- :name lock_waits
@@ -172,13 +172,6 @@ SELECT DISTINCT run_id FROM duly_steps
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > %(after)s::uuid
  ORDER BY run_id
  LIMIT %(limit)s
-
--- :name before_resolving
--- A step is resolved if its run can be queued again, or has other steps to resolve.
-SAVEPOINT duly_resolving
-
--- :name undo_resolving
-ROLLBACK TO SAVEPOINT duly_resolving
 
 -- :name resolve_done
 -- The step, and those that had begun inside of it, however deep.

@@ -1,4 +1,4 @@
--- bulk: acts on many runs, one page of runs per transaction.
+-- bulk: acts on many runs, one page of runs for each transaction.
 
 -- :name drop_old
 DELETE FROM duly_bulk_acts WHERE ended_at <= :now - :retention

@@ -1,5 +1,5 @@
--- journal: what a running attempt says about itself.
--- Guard: claim_number, as for settle; a zombie's words are dropped.
+-- journal: what a running attempt reports about itself.
+-- Guard: claim_number, as for settle. A report of an attempt that has lost its claim is dropped.
 
 -- :name progress
 UPDATE duly_runs
@@ -12,7 +12,14 @@ SELECT 1 FROM duly_runs
 
 -- :name log
 INSERT INTO duly_logs (run_id, claim_number, at, level, message)
-VALUES :rows(5)
+SELECT :run_id, :claim_number, json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+       json_extract(value, '$[2]')
+  FROM json_each(:lines)
+
+-- :name lock
+-- As `holds`. SQLite has one writer at a time, so that this reads.
+SELECT 1 FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
 
 -- :name known
 SELECT at, level, message FROM duly_logs

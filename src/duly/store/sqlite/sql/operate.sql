@@ -1,17 +1,19 @@
--- operate: what people do to runs and queues; each act is recorded in the same transaction.
+-- operate: what operators do to runs and queues. Each act is recorded in the same transaction.
 
 -- :name record
 INSERT INTO duly_acts (at, actor, act, subject, reason)
 VALUES (:now, :actor, :act, :subject, :reason)
 
 -- :name state
-SELECT state, generation FROM duly_every_run WHERE id = :run_id
+SELECT state FROM duly_every_run WHERE id = :run_id
 
 -- :name ask_cancel
 UPDATE duly_runs SET cancel_requested = 1 WHERE id = :run_id AND state = 'running'
 
--- :name end_ready
--- Guard: only a run that nobody runs can end without an attempt.
+-- :name end_queued
+-- Guard: only a run that no worker runs can end without an attempt.
+-- :answer
+-- :stop-if-none
 INSERT INTO duly_history
     (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
@@ -19,71 +21,32 @@ SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number
        retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
   FROM duly_runs
  WHERE id = :run_id AND state = 'queued'
-
--- :name drop_ready
-DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
-
--- :name end_waiting
-INSERT INTO duly_history
-    (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
-     retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
+UNION ALL
 SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number, attempt,
        retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
   FROM duly_waiting
  WHERE id = :run_id
-
--- :name drop_waiting
+-- :then
+DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
+-- :then
 DELETE FROM duly_waiting WHERE id = :run_id
-
--- :name expire_key_of
+-- :then
 UPDATE duly_keys
    SET expires_at = CASE WHEN active_only THEN :now ELSE :now + ttl END
   FROM duly_history AS run
  WHERE run.id = :run_id AND run.key IS NOT NULL
    AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
 
--- :name before_revival
-SAVEPOINT duly_revival
-
--- :name undo_revival
-ROLLBACK TO duly_revival
-
--- :name after_revival
--- Only here: each open savepoint is one more that SQLite looks at when it writes.
-RELEASE duly_revival
-
--- :name keep_last_attempt
--- The history row is about to go: its attempt moves to where the earlier ones are.
-INSERT INTO duly_attempts
-    (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
-     error, traceback)
-SELECT id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
-       error, traceback
-  FROM duly_history
- WHERE id = :run_id AND outcome IS NOT NULL
-    ON CONFLICT (run_id, claim_number) DO NOTHING
-
--- :name revive
-INSERT INTO duly_waiting
-    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
-     created_at, due_at, key, tags, arguments)
-SELECT id, task, queue, coalesce(:lane, replace(lane, 'handed', 'carried')), priority,
-       generation + 1, claim_number,
-       1, 0, 0, created_at, :due_at, key, tags,
-       coalesce(:arguments, arguments)
-  FROM duly_history
- WHERE id = :run_id
-   AND state IN (SELECT value FROM json_each(:states))
-   AND (:generation IS NULL OR generation = :generation)
-
--- :name drop_revived
-DELETE FROM duly_history WHERE id = :run_id
-
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. A key that was forgotten
--- meanwhile is held without the fingerprint of its arguments, until the run ends.
+-- meanwhile is held without the fingerprint of its arguments, until the run ends. A key has one row,
+-- under the name that its run has.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
-SELECT task, key, id, '', NULL, 1 FROM duly_waiting WHERE id = :run_id AND key IS NOT NULL
+SELECT task, key, id, '', NULL, 1
+  FROM duly_history
+ WHERE id = :run_id AND key IS NOT NULL
+   AND state IN (SELECT value FROM json_each(:states))
+   AND (:generation IS NULL OR generation = :generation)
     ON CONFLICT (task, key) DO UPDATE
    SET run_id = excluded.run_id, expires_at = NULL,
        fingerprint = CASE WHEN duly_keys.run_id = excluded.run_id THEN duly_keys.fingerprint
@@ -105,7 +68,43 @@ SELECT id, state
          WHERE old.id = :run_id) AS holder
  WHERE state IS NOT NULL
 
+-- :name revive
+-- The last attempt moves to the earlier attempts, since its history row is deleted. The answer is the
+-- state that the run was in.
+-- :stop-if-none
+INSERT INTO duly_waiting
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, key, tags, arguments)
+SELECT id, task, queue, coalesce(:lane, replace(lane, 'handed', 'carried')), priority,
+       generation + 1, claim_number,
+       1, 0, 0, created_at, :now + :delay, key, tags,
+       coalesce(:arguments, arguments)
+  FROM duly_history
+ WHERE id = :run_id
+   AND state IN (SELECT value FROM json_each(:states))
+   AND (:generation IS NULL OR generation = :generation)
+-- :then
+:part(settle.tally_change)
+-- :then
+INSERT INTO duly_attempts
+    (run_id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+     error, traceback)
+SELECT id, claim_number, generation, attempt, outcome, worker_id, started_at, finished_at,
+       error, traceback
+  FROM duly_history
+ WHERE id = :run_id AND outcome IS NOT NULL
+    ON CONFLICT (run_id, claim_number) DO NOTHING
+-- :then
+DELETE FROM duly_history WHERE id = :run_id
+RETURNING state
+
 -- :name discard
+-- The end is counted before the UPDATE, which overwrites the state.
+-- :stop-if-none
+SELECT 1 FROM duly_history WHERE id = :run_id AND state IN ('failed', 'interrupted')
+-- :then
+:part(settle.tally_change)
+-- :then
 UPDATE duly_history
    SET state = 'cancelled', cause = 'discarded'
  WHERE id = :run_id AND state IN ('failed', 'interrupted')
@@ -123,7 +122,7 @@ INSERT INTO duly_queues (name, paused, max_size) VALUES (:queue, 0, :max_size)
     ON CONFLICT (name) DO UPDATE SET max_size = excluded.max_size
 
 -- :name release_of_key
--- The run need not be kept for its key's sake any more.
+-- The run no longer has to be kept for its key.
 UPDATE duly_history SET kept_until = NULL
  WHERE id = (SELECT run_id FROM duly_keys
               WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id))

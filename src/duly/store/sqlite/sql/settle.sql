@@ -33,6 +33,20 @@ ended.finished_at - CASE WHEN ended.claim_number = 1 THEN ended.started_at
                      WHERE attempt.run_id = ended.id AND attempt.generation = ended.generation),
                    ended.started_at) END
 
+-- :part tally_change
+-- Counts that an operator takes a run out of its final state, as `tally` counted its end. An end without
+-- an attempt was not counted. The statements of `operate` contain it.
+INSERT INTO duly_tallies
+       (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
+SELECT at, 0, task, queue, :change || ' ' || state, :part(took), :part(waited), 1, elapsed, delay,
+       lasted
+  FROM (SELECT ended.finished_at AS at, ended.task, ended.queue, ended.state,
+               ended.finished_at - ended.started_at AS elapsed,
+               max(ended.started_at - ended.due_at, 0) AS delay,
+               :part(lasted) AS lasted
+          FROM duly_history AS ended
+         WHERE ended.id = :run_id AND ended.started_at IS NOT NULL)
+
 -- :name succeed
 -- Parameters: now, then one row per run; an empty result stands for NULL, which binds slowly.
 -- INSERT comes before WITH because the driver counts the rows only of statements that begin so.
@@ -115,20 +129,6 @@ SELECT :now, 0, task, queue, 'retried', :part(took), :part(waited), 1, lasted, d
           FROM duly_runs
          WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
            AND (:retries_used > retries_used OR :crashes > crashes))
-
--- :name tally_change
--- Count that an operator takes a run out of its final state, as `tally` counted its end. An end without
--- an attempt was not counted.
-INSERT INTO duly_tallies
-       (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
-SELECT at, 0, task, queue, :change || ' ' || state, :part(took), :part(waited), 1, elapsed, delay,
-       lasted
-  FROM (SELECT ended.finished_at AS at, ended.task, ended.queue, ended.state,
-               ended.finished_at - ended.started_at AS elapsed,
-               max(ended.started_at - ended.due_at, 0) AS delay,
-               :part(lasted) AS lasted
-          FROM duly_history AS ended
-         WHERE ended.id = :run_id AND ended.started_at IS NOT NULL)
 
 -- :name leave
 -- Guard: a history row of this instant with this claim_number is one that was written just above. It

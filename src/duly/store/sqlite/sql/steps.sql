@@ -78,16 +78,9 @@ SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > :after
  ORDER BY run_id LIMIT :limit
 
--- :name before_resolving
--- A step is resolved if its run can be queued again, or has other steps to resolve.
-SAVEPOINT duly_resolving
-
--- :name undo_resolving
-ROLLBACK TO duly_resolving
-
--- :name after_resolving
--- Only here: each open savepoint is one more that SQLite looks at when it writes.
-RELEASE duly_resolving
+-- :name lock_ended
+-- SQLite has one writer at a time, so that this reads.
+SELECT 1 FROM duly_history WHERE id = :run_id
 
 -- :name resolve_done
 -- The step, and those that had begun inside of it, however deep.
