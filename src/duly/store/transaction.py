@@ -54,6 +54,14 @@ class Transaction(Protocol):
         """Execute a statement, and return the only value of its only row."""
         ...
 
+    def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - see above
+        """Execute a statement that writers need because of each other, and return its first row.
+
+        It is a lock, for instance. SQLite has one writer at a time, so that it has no such
+        statements, and returns None.
+        """
+        ...
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         ...

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
-from duly.store.ops.carriers import HandOver, PostponeHandOver, RerouteRuns
 from duly.store.ops.operators import (
     Cancel,
     DiscardDead,
@@ -16,19 +15,11 @@ from duly.store.ops.operators import (
     RetryRun,
     SetQueueCapacity,
 )
-from duly.store.ops.steps import (
-    BeginStep,
-    EndStep,
-    ForgetStep,
-    RecheckWaits,
-    ResolveStep,
-    WakeRuns,
-)
+from duly.store.ops.steps import ResolveStep
 from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.ops.upkeep import Prune, RegisterWorker, RollUpCounts, Tick
 from duly.store.postgres import (
     bulk_actions,
-    carried_runs,
     maintenance,
     operate,
     restore,
@@ -53,14 +44,6 @@ OPERATIONS: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    BeginStep: steps.begin,
-    EndStep: steps.end,
-    ForgetStep: steps.forget,
-    WakeRuns: steps.wake,
-    RecheckWaits: steps.recheck,
-    RerouteRuns: carried_runs.reroute,
-    HandOver: carried_runs.hand_over,
-    PostponeHandOver: carried_runs.postpone_hand_over,
     InterruptRestored: restore.interrupt_restored,
     LimitQueue: operate.limit_queue,
     SetQueueCapacity: operate.set_queue_capacity,

@@ -25,9 +25,11 @@ from duly.store.postgres.operate import write_update
 from duly.store.postgres.pool import ConnectionPool, PooledConnection
 from duly.store.postgres.reconnecting_connection import end_session
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
-from duly.store.postgres.steps import end, has_ended
 from duly.store.postgres.task_connection import ENDED_BY_ITS_BODY, PostgresTaskConnection
+from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.task_connection import IS_OVER
+from duly.store.verbs.steps import has_ended
+from duly.store.verbs.verb import carry_out
 
 T = TypeVar("T")
 
@@ -86,12 +88,12 @@ class PostgresTaskTransaction:
         return self._commit_with(write, _is_settled, op.run_id, was_written)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the result of a step, and commit the transaction."""
         return self._commit_with(
-            lambda session: end(session, op),
+            lambda session: carry_out(PostgresTransaction(session), op),
             bool,
             op.run_id,
-            lambda session: has_ended(session, op),
+            lambda session: has_ended(PostgresTransaction(session), op),
         )
 
     def commit(self) -> None:
@@ -99,11 +101,11 @@ class PostgresTaskTransaction:
         self._commit_with(lambda _session: True, bool, "", self._doubt)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the result of a step, as a part of the transaction."""
         opened = self._opened()
         try:
             with opened.connection.engine_access(), opened.session.unprepared():
-                return end(opened.session, op)
+                return carry_out(PostgresTransaction(opened.session), op)
         except psycopg.Error as error:
             raise self._worded(error) from error
 

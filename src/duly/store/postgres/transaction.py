@@ -41,6 +41,11 @@ class PostgresTransaction:
         ((found,),) = self.session.execute(_statement(name), _encoded(parameters)).fetchall()
         return found
 
+    def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
+        """Execute a statement that writers need because of each other, and return its first row."""
+        rows = self.execute(name, **parameters).rows
+        return rows[0] if rows else None
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         insert(self.session, enqueues)

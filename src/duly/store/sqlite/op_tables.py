@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.store.ops.bulk import AdvanceBulk, StartBulk, TakeBulk
-from duly.store.ops.carriers import ClaimCarried, HandOver, PostponeHandOver, RerouteRuns
+from duly.store.ops.carriers import ClaimCarried
 from duly.store.ops.operators import (
     Cancel,
     DiscardDead,
@@ -18,20 +18,11 @@ from duly.store.ops.operators import (
     SetQueueCapacity,
 )
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
-from duly.store.ops.steps import (
-    BeginStep,
-    EndStep,
-    ForgetStep,
-    RecheckWaits,
-    ResolveStep,
-    SendEvent,
-    WakeRuns,
-)
+from duly.store.ops.steps import ResolveStep
 from duly.store.ops.updates import AddLogs, RestoreLogs, SetProgress
 from duly.store.ops.upkeep import Prune, RegisterWorker, RollUpCounts, Tick
 from duly.store.sqlite import (
     bulk_actions,
-    carried_runs,
     claim,
     enqueue,
     maintenance,
@@ -62,16 +53,7 @@ SINGLE: dict[type, Verb] = {
     StartBulk: bulk_actions.start,
     AdvanceBulk: bulk_actions.advance,
     TakeBulk: bulk_actions.take_over,
-    BeginStep: steps.begin,
-    EndStep: steps.end,
-    ForgetStep: steps.forget,
-    SendEvent: steps.send_event,
-    WakeRuns: steps.wake,
-    RecheckWaits: steps.recheck,
     ResolveStep: steps.resolve,
-    RerouteRuns: carried_runs.reroute,
-    HandOver: carried_runs.hand_over,
-    PostponeHandOver: carried_runs.postpone_hand_over,
     InterruptRestored: restore.interrupt_restored,
     LimitQueue: operate.limit_queue,
     SetQueueCapacity: operate.set_queue_capacity,

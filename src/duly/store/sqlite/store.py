@@ -159,7 +159,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
                 here.file.check()
                 cursor = here.writer.cursor()
                 retry_while_busy(self.path, partial(cursor.execute, "BEGIN IMMEDIATE"))
-                transaction = SqliteTransaction(cursor, self._clock)
+                transaction = self.transaction_of(cursor)
                 for group in groups:
                     self._write_group(transaction, group, answers)
                 commit(here.writer)
@@ -232,6 +232,10 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
             self._last_claimed_at = max(now, self._last_claimed_at + 1)
             return ClaimTime(now, self._last_claimed_at)
         return self.now()
+
+    def transaction_of(self, cursor: sqlite3.Cursor) -> SqliteTransaction:
+        """Return the transaction that is open on a cursor, as verbs see it."""
+        return SqliteTransaction(cursor, self._clock)
 
     def task_transaction(self, seconds: float | None = None) -> SqliteTaskTransaction:
         """Return a transaction for the body of a run."""

@@ -16,8 +16,8 @@ from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_bus
 from duly.store.sqlite.connection import connect, driver_errors
 from duly.store.sqlite.operate import write_update
 from duly.store.sqlite.settle import settle
-from duly.store.sqlite.steps import end
 from duly.store.sqlite.task_connection import SqliteTaskConnection
+from duly.store.verbs.verb import carry_out
 
 if TYPE_CHECKING:
     from duly.store.sqlite.store import SqliteStore
@@ -68,17 +68,19 @@ class SqliteTaskTransaction:
         return self._commit_with(write, _is_settled)
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
-        return self._commit_with(lambda cursor, now: end(cursor, op, now), bool)
+        """Record the result of a step, and commit the transaction."""
+        return self._commit_with(
+            lambda cursor, _now: carry_out(self._store.transaction_of(cursor), op), bool
+        )
 
     def commit(self) -> None:
         """End the transaction with what was written on its connection, as a part of no run."""
         self._commit_with(lambda _cursor, _now: True, bool)
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the result of a step, as a part of the transaction."""
         with driver_errors(self._store.path):
-            return end(self.connection.cursor(), op, self._store.now())
+            return carry_out(self._store.transaction_of(self.connection.cursor()), op)
 
     def rollback(self) -> None:
         """Undo what is not committed and let other writers go on."""

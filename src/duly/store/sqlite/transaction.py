@@ -68,6 +68,9 @@ class SqliteTransaction:
         ((found,),) = self.execute(name, **parameters).rows
         return found
 
+    def coordinate(self, name: str, /, **parameters: Any) -> None:  # noqa: ANN401 - as the protocol
+        """Do nothing, since one transaction writes at a time."""
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         enqueue(self.cursor, enqueues, self.now)

@@ -10,6 +10,33 @@ SELECT state, generation FROM duly_every_run WHERE id = :run_id
 -- :name ask_cancel
 UPDATE duly_runs SET cancel_requested = 1 WHERE id = :run_id AND state = 'running'
 
+-- :name end_queued
+-- Guard: only a run that no worker runs can end without an attempt.
+-- :answer
+-- :stop-if-none
+INSERT INTO duly_history
+    (id, task, queue, lane, state, cause, priority, generation, claim_number, attempt,
+     retries_used, crashes, created_at, due_at, expires_at, finished_at, key, tags, arguments, error)
+SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
+  FROM duly_runs
+ WHERE id = :run_id AND state = 'queued'
+UNION ALL
+SELECT id, task, queue, lane, :state, :cause, priority, generation, claim_number, attempt,
+       retries_used, crashes, created_at, due_at, expires_at, :now, key, tags, arguments, :error
+  FROM duly_waiting
+ WHERE id = :run_id
+-- :then
+DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
+-- :then
+DELETE FROM duly_waiting WHERE id = :run_id
+-- :then
+UPDATE duly_keys
+   SET expires_at = CASE WHEN active_only THEN :now ELSE :now + ttl END
+  FROM duly_history AS run
+ WHERE run.id = :run_id AND run.key IS NOT NULL
+   AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
+
 -- :name end_ready
 -- Guard: only a run that nobody runs can end without an attempt.
 INSERT INTO duly_history
