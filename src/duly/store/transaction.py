@@ -55,10 +55,10 @@ class Transaction(Protocol):
         ...
 
     def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - see above
-        """Execute a statement that writers need because of each other, and return its first row.
+        """Execute a statement that is only necessary among several writers, such as a lock.
 
-        It is a lock, for instance. SQLite has one writer at a time, so that it has no such
-        statements, and returns None.
+        Return its first row. SQLite has one writer at a time, so it executes nothing and returns
+        None.
         """
         ...
 

@@ -42,7 +42,7 @@ class PostgresTransaction:
         return found
 
     def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
-        """Execute a statement that writers need because of each other, and return its first row."""
+        """Execute a statement that is necessary among several writers. Return its first row."""
         rows = self.execute(name, **parameters).rows
         return rows[0] if rows else None
 
