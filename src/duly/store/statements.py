@@ -93,7 +93,7 @@ class Statements:
 
 @cache
 def load(package: str, file_name: str) -> Statements:
-    """Return the statements of `sql/<file_name>.sql` beside the given package."""
+    """Return the statements of `sql/<file_name>.sql` in the folder of a package."""
     text = (folder_of(package) / "sql" / f"{file_name}.sql").read_text()
     return Statements(text, partial(load, package))
 

@@ -94,7 +94,7 @@ class PostgresTransaction:
 
 
 class LoneStatements(PostgresTransaction):
-    """A session in which every statement is its own transaction.
+    """A session that commits each statement by itself.
 
     A process that is frozen while it renews a lock or a key must not hold the row, or no other
     process could take over.
