@@ -87,6 +87,14 @@ class Transaction(Protocol):
         """
         ...
 
+    def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - see above
+        """Execute a statement that is only necessary among several writers, such as a lock.
+
+        Return its first row. SQLite has one writer at a time, so it executes nothing and returns
+        None.
+        """
+        ...
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         ...

@@ -79,6 +79,37 @@ def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
     assert len(hand_over(store)) == 1
 
 
+def test_the_runs_of_high_priority_are_handed_over_first(store, run_id):
+    high, low = (enqueue_one(store, lane=SlotKind.CARRIED, priority=each) for each in (5, -5))
+
+    messages = hand_over(store)
+
+    assert [message.run_id for message in messages] == [high, run_id, low]
+
+
+def test_each_run_that_is_handed_over_has_a_mark_and_no_other_has_one(store, run_id, tables):
+    for _ in range(4):
+        enqueue_one(store, lane=SlotKind.CARRIED)
+
+    messages = hand_over(store, limit=2)
+
+    marks = {str(row[0]) for row in tables.rows("SELECT run_id FROM duly_handed")}
+    handed = tables.rows("SELECT id FROM duly_runs WHERE lane = 'handed'")
+    assert marks == {str(row[0]) for row in handed} == {message.run_id for message in messages}
+
+
+def test_stale_runs_of_several_tasks_are_handed_over_again_up_to_the_limit(store, run_id, clock):
+    others = {enqueue_one(store, lane=SlotKind.CARRIED, task=OTHER_TASK) for _ in range(3)}
+    both = (TASK, OTHER_TASK)
+    assert {message.run_id for message in hand_over(store, *both)} == {run_id, *others}
+    clock.advance(60)
+
+    batches = [hand_over(store, *both, limit=2) for _ in range(3)]
+
+    assert [len(batch) for batch in batches] == [2, 2, 0]
+    assert {message.run_id for batch in batches for message in batch} == {run_id, *others}
+
+
 def test_our_own_workers_do_not_take_it(store, run_id):
     wants = tuple(Want(None, lane, 10) for lane in SlotKind)[:7]
     for _ in range(2):

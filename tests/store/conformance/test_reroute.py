@@ -82,6 +82,21 @@ def test_what_was_to_be_held_after_a_crash_stays_so_and_what_is_to_be_now_become
     assert lane_of(store, was) == lane_of(store, will_be) == SlotKind.CARRIED_HOLD
 
 
+def test_a_run_that_is_left_with_its_engine_keeps_its_mark(store, tables):
+    register(store)
+    for _ in range(5):
+        enqueue_one(store, lane=SlotKind.CARRIED)
+    hand_over(store)
+    register(store, lanes=OURS)
+
+    assert relane(store, limit=2) == 2
+
+    marks = {str(row[0]) for row in tables.rows("SELECT run_id FROM duly_handed")}
+    left = {str(row[0]) for row in tables.rows("SELECT id FROM duly_runs WHERE lane = 'handed'")}
+    assert len(left) == 3
+    assert marks == left
+
+
 def test_while_live_workers_do_not_agree_both_sides_run_what_is_in_their_lanes(store):
     register(store, lanes=OURS)
     register(store, OTHER_WORKER, lanes=CARRIED)

@@ -255,7 +255,7 @@ CASES = [
         {"tasks": texts([TASK]), "limit": BATCH, "stale": 1, "most": 3, "longest": 9},
         settings=UPKEEP,
     ),
-    Case("carry.worn", {"run_ids": texts(ids_of(HANDED))}, settings=UPKEEP),
+    Case("carry.drop_marks", {"run_ids": texts(ids_of(HANDED))}, settings=UPKEEP),
     Case("carry.unsent", {"run_ids": texts(ids_of(HANDED)), "after": 1}, settings=UPKEEP),
     Case("carry.bring_back", HOME, 2 * BATCH, UPKEEP),  # Runs and their marks.
     Case(

@@ -10,9 +10,10 @@ import pytest
 from duly.core.states import SlotKind
 from duly.store.ops.carriers import RerouteRuns
 from duly.store.ops.runs import Enqueue
-from duly.store.postgres import carried_runs, maintenance
+from duly.store.postgres import maintenance
 from duly.store.postgres.maintenance import TICK
 from duly.store.store_factory import open_store
+from duly.store.verbs import carriers
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.store.conformance.verbs import (
     LANE,
@@ -40,7 +41,7 @@ LOOKS = 4
 @pytest.fixture(autouse=True)
 def _some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TICK_BATCH", SOME)
-    monkeypatch.setattr(carried_runs, "TICK_BATCH", SOME)
+    monkeypatch.setattr(carriers, "TICK_BATCH", SOME)
 
 
 @pytest.fixture

@@ -1,22 +1,27 @@
 """How SQLite goes about what it is asked: nothing that happens all the time walks the history."""
 
+import json
 import sqlite3
 from contextlib import closing
 
 import pytest
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
+from duly.core.states import SlotKind
+from duly.store.ops.operators import LimitQueue
 from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
 from duly.store.statements import load
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
+    ACTOR,
     LANE,
     TASK,
     TASKS,
     WORKER,
     claim,
     enqueue_many,
+    hand_over,
     register,
     succeed,
 )
@@ -55,6 +60,38 @@ def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_end
             succeed(store, found)
 
         assert _steps(store, op) <= few * 1.2
+
+
+def test_handing_runs_over_counts_the_runs_of_a_limited_queue_once(tmp_path):
+    with open_at(tmp_path / "duly.db") as store:
+        register(store)
+        enqueue_many(store, 1_000, lane=SlotKind.CARRIED)
+        assert len(hand_over(store, limit=500)) == 500
+        unlimited = _steps_of_handing_over(store)
+
+        store.do(LimitQueue("default", 1_000, ACTOR))
+
+        assert _steps_of_handing_over(store) <= unlimited * 1.5
+
+
+def _steps_of_handing_over(store):
+    """Count what SQLite does when it finds 500 runs to hand over, while 500 are handed over."""
+    place = {"tasks": json.dumps(TASKS), "limit": 500, "stale": 1, "now": store.now()}
+    steps = 0
+
+    def count():
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.set_progress_handler(count, 100)
+        for part in load("duly.store.sqlite", "carry").script("fresh"):
+            cursor = connection.execute(part.sql, place)
+            rows = cursor.fetchall()
+        assert len(rows) == 500
+    return steps
 
 
 def _steps(store, op):

@@ -24,10 +24,10 @@ from duly.store.postgres.failures import READ_ONLY, is_fatal, translated
 from duly.store.postgres.pool import ConnectionPool, PooledConnection
 from duly.store.postgres.reconnecting_connection import end_session
 from duly.store.postgres.settle import SQL, is_recorded, place_of, settle
-from duly.store.postgres.steps import end, has_ended
 from duly.store.postgres.task_connection import ENDED_BY_ITS_BODY, PostgresTaskConnection
 from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.task_connection import IS_OVER
+from duly.store.verbs.steps import has_ended
 from duly.store.verbs.verb import carry_out
 
 T = TypeVar("T")
@@ -90,10 +90,10 @@ class PostgresTaskTransaction:
     def record_and_commit(self, op: EndStep) -> bool:
         """Record the end of a step, and commit the transaction with it."""
         return self._commit_with(
-            lambda session: end(session, op),
+            lambda session: carry_out(PostgresTransaction(session), op),
             bool,
             op.run_id,
-            lambda session: has_ended(session, op),
+            lambda session: has_ended(PostgresTransaction(session), op),
         )
 
     def commit(self) -> None:
@@ -105,7 +105,7 @@ class PostgresTaskTransaction:
         opened = self._opened()
         try:
             with opened.connection.engine_access(), opened.session.unprepared():
-                return end(opened.session, op)
+                return carry_out(PostgresTransaction(opened.session), op)
         except psycopg.Error as error:
             raise self._worded(error) from error
 

@@ -79,6 +79,11 @@ class PostgresTransaction:
     def adopt_database(self) -> None:
         """Do nothing, since a database of a server is not a file that can be copied."""
 
+    def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
+        """Execute a statement that is necessary among several writers. Return its first row."""
+        rows = self.execute(name, **parameters).rows
+        return rows[0] if rows else None
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         insert(self.session, enqueues)

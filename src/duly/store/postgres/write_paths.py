@@ -24,7 +24,7 @@ from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
 from duly.store.ops.upkeep import Tick
 from duly.store.outage_wait import as_repeatable
-from duly.store.postgres import maintenance, steps
+from duly.store.postgres import maintenance
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import PostgresClaims
 from duly.store.postgres.connection import PostgresSession
@@ -334,7 +334,7 @@ def _named(session: PostgresSession, written: Sequence[Any]) -> Answers:
     spread(accepted, enqueues, answers)
     events = [place for place, op in enumerate(written) if isinstance(op, SendEvent)]
     for place in sorted(events, key=lambda place: written[place].name):
-        answers[place] = steps.send_event(session, written[place])
+        answers[place] = carry_out(PostgresTransaction(session), written[place])
     return answers
 
 

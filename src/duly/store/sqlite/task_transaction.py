@@ -13,7 +13,6 @@ from duly.store.ops.steps import EndStep
 from duly.store.ops.updates import RunUpdate
 from duly.store.sqlite.busy_timeout import LOOK_SECONDS, commit, retry_while_busy
 from duly.store.sqlite.connection import connect, driver_errors
-from duly.store.sqlite.steps import end
 from duly.store.sqlite.task_connection import SqliteTaskConnection
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.verbs.verb import carry_out
@@ -68,9 +67,7 @@ class SqliteTaskTransaction:
 
     def record_and_commit(self, op: EndStep) -> bool:
         """Record the end of a step, and commit the transaction with it."""
-        return self._commit_with(
-            lambda transaction: end(transaction.cursor, op, transaction.now), bool
-        )
+        return self._commit_with(lambda transaction: carry_out(transaction, op), bool)
 
     def commit(self) -> None:
         """End the transaction with what was written on its connection, as a part of no run."""
@@ -79,7 +76,7 @@ class SqliteTaskTransaction:
     def record(self, op: EndStep) -> bool:
         """Record the end of a step, as a part of the transaction."""
         with driver_errors(self._store.path):
-            return end(self.connection.cursor(), op, self._store.now())
+            return carry_out(self._store.transaction_of(self.connection.cursor()), op)
 
     def rollback(self) -> None:
         """Undo what is not committed and release the lock for other writers."""

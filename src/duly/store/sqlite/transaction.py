@@ -100,6 +100,9 @@ class SqliteTransaction:
         """Record that this file is the store itself, and no longer a copy of another one."""
         adopt_file(self.cursor)
 
+    def coordinate(self, name: str, /, **parameters: Any) -> None:  # noqa: ANN401 - as the protocol
+        """Do nothing, since one transaction writes at a time."""
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         enqueue(self.cursor, enqueues, self.now)

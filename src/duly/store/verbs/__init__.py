@@ -2,6 +2,7 @@
 
 from duly.store.verbs import (
     bulk,
+    carriers,
     guard,
     locks,
     operators,
@@ -14,6 +15,7 @@ from duly.store.verbs import (
 
 __all__ = [
     "bulk",
+    "carriers",
     "guard",
     "locks",
     "operators",

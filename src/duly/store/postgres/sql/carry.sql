@@ -1,9 +1,9 @@
--- carry: hand runs over to another engine, once they are ready and again when nobody claims them.
--- No statement joins a growing table with the rows that it picked; claim.sql says why.
+-- carry: hand runs over to another engine when they are ready, and again if no worker claims them.
+-- No statement joins a growing table with the rows that it picked. The reason is in claim.sql.
 
 -- :name fresh
--- Guard: only queued rows that nobody else is taking. One statement for SQLite's lanes, fresh, hand
--- and note. Of a queue with a limit, no more is handed over than may be running.
+-- Guard: only queued rows that no other transaction is taking. In a queue with a limit, no more runs
+-- are handed over than may be running.
 WITH look AS MATERIALIZED (
     SELECT number FROM duly_look
 ), picked AS MATERIALIZED (
@@ -53,7 +53,7 @@ WITH look AS MATERIALIZED (
 SELECT id::text, claim_number, task, queue, priority FROM moved
 
 -- :name stale
--- One statement for SQLite's stale, note_again and forget.
+-- It also deletes the marks of runs that no longer wait for their engine.
 WITH due AS MATERIALIZED (
     SELECT mark.run_id, mark.times
       FROM pg_catalog.unnest(%(tasks)s::text[]) AS known(task)
@@ -89,9 +89,10 @@ WITH due AS MATERIALIZED (
 )
 SELECT id::text, claim_number, task, queue, priority, times FROM found
 
--- :name worn
--- Guard: only runs that wait for their engine still. Their marks go with them; one whose run somebody
--- else holds just now is found again.
+-- :name drop_marks
+-- Guard: only of runs that still wait for their engine. They are locked, so none can have been claimed
+-- and queued again since it was found. If another transaction has locked a run, its mark stays, and is
+-- found again.
 WITH ending AS MATERIALIZED (
     SELECT id
       FROM duly_runs
@@ -101,10 +102,11 @@ WITH ending AS MATERIALIZED (
 )
 DELETE FROM duly_handed
  WHERE run_id = ANY (ARRAY(SELECT id FROM ending))
-RETURNING run_id::text, times
+RETURNING run_id::text
 
 -- :name resume
--- Whoever was brought one while its queue was paused has used up the message, and it does not count.
+-- A worker that received a message while the queue was paused has used it up. The message does not
+-- count.
 UPDATE duly_handed SET times = 1, stale_at = duly_now()
  WHERE run_id = ANY (ARRAY(SELECT run.id
                              FROM (VALUES ('handed'), ('handed-hold')) AS engine(lane)
@@ -115,7 +117,7 @@ UPDATE duly_handed SET times = 1, stale_at = duly_now()
                                   OFFSET 0) AS run))
 
 -- :name unsent
--- A sending that failed does not count, unless it was the first: a mark stands for one at least.
+-- A message that could not be sent does not count, unless it was the first: a mark counts one at least.
 UPDATE duly_handed
    SET times = greatest(times - 1, 1),
        stale_at = duly_now() + %(after)s::float8 * interval '1 microsecond'
@@ -130,9 +132,8 @@ SELECT DISTINCT seen.task, seen.lane
 SELECT DISTINCT task FROM duly_carried_lanes
 
 -- :name bring_back
--- Guard: only queued rows that nobody else is taking. A message about one of them, if it comes yet,
--- claims nothing. One statement for SQLite's bring_back, move and forget. What was to be held after
--- a crash stays so.
+-- Guard: only queued rows that no other transaction is taking. A message about one of them that
+-- arrives later claims nothing. A run that must be held after a crash stays so.
 WITH picked AS MATERIALIZED (
     SELECT run.id
       FROM pg_catalog.unnest(%(tasks)s::text[]) AS home(task)
@@ -160,8 +161,8 @@ WITH picked AS MATERIALIZED (
 SELECT pg_catalog.count(*) FROM moved
 
 -- :name send_away
--- Guard: as above. One statement for SQLite's own_lanes, send_away and move. Looks where a claim
--- would begin to walk, at some queues in turn, as parking does.
+-- Guard: as above. It looks where a claim would begin to look, at some queues in turn, as parking does.
+-- It also returns the queue after which it began, and the one after which the next op must continue.
 WITH look AS MATERIALIZED (
     SELECT number, coalesce((SELECT reached FROM duly_duties WHERE name = 'sent away'), '') AS after
       FROM duly_look

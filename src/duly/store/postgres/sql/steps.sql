@@ -56,7 +56,7 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
   FROM duly_steps WHERE run_id = %(run_id)s ORDER BY began_at, name
 
 -- :name begun
--- Of a run that has ended or waits: nobody knows what became of these.
+-- The open steps of a run that has ended or waits. Their outcome is unknown.
 SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), result, claim_number,
        duly_microseconds(began_at), duly_microseconds(ended_at)
   FROM duly_steps
@@ -212,9 +212,10 @@ VALUES (%(run_id)s, '', 'epoch', true, '1', 0, duly_now(), duly_now())
    SET result = (duly_steps.result::integer + 1)::text
 
 -- :name forget_from
--- All that came after the step, and what lies inside of it: that is on record before it is. Those
--- around it go too, or nobody would come to it; one that had begun and vanished is for a person to
--- resolve. Where a wait lies is not on record: it stays if it came before the step did.
+-- All steps that began after the step are forgotten, and the steps inside it, which were recorded before
+-- it. The steps around it that are done are forgotten too, or the run would not reach the step again. A
+-- step around it that began and vanished is for a person to resolve. The step around a wait is not
+-- recorded, so a wait stays if it began before the step.
 WITH RECURSIVE inside (name) AS (
     SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(from_step)s
      UNION

@@ -2,8 +2,8 @@
 -- Guard: a step is written only under a claim that still holds.
 
 -- :name holds
-SELECT EXISTS (SELECT 1 FROM duly_runs
-                WHERE id = :run_id AND claim_number = :claim_number AND state = 'running')
+SELECT 1 FROM duly_runs
+ WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
 
 -- :name begin
 INSERT INTO duly_steps (run_id, name, kind, done, awaited, wake_at, claim_number, began_at)
@@ -48,7 +48,7 @@ SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_a
   FROM duly_steps WHERE run_id = :run_id ORDER BY began_at, name
 
 -- :name begun
--- Of a run that has ended or waits: nobody knows what became of these.
+-- The open steps of a run that has ended or waits. Their outcome is unknown.
 SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
   FROM duly_steps WHERE run_id = :run_id AND kind = 'step' AND NOT done ORDER BY began_at, name
 
@@ -56,11 +56,13 @@ SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_a
 SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
 
 -- :name send
+-- It also wakes the runs that wait for the event. On PostgreSQL a tick does so, since there the sender
+-- may be a transaction that stays open.
+-- :answer
 INSERT INTO duly_events (name, payload, sent_at) VALUES (:name, :payload, :now)
     ON CONFLICT (name) DO NOTHING
 RETURNING 1
-
--- :name rouse_waiting
+-- :then
 UPDATE duly_waiting
    SET due_at = :now
  WHERE id IN (SELECT run_id FROM duly_steps WHERE kind = 'wait' AND NOT done AND awaited = :name)
@@ -121,10 +123,11 @@ VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
    SET result = CAST(CAST(duly_steps.result AS INTEGER) + 1 AS TEXT)
 
 -- :name forget_from
--- All that came after the step, and what lies inside of it: that is on record before it is. Those
--- around it go too, or nobody would come to it; one that had begun and vanished is for a person to
--- resolve. Where a wait lies is not on record: it stays if it came before the step did.
--- All are named before the first of them is deleted, and that may be the step itself.
+-- All steps that began after the step are forgotten, and the steps inside it, which were recorded before
+-- it. The steps around it that are done are forgotten too, or the run would not reach the step again. A
+-- step around it that began and vanished is for a person to resolve. The step around a wait is not
+-- recorded, so a wait stays if it began before the step.
+-- All of them are found before the first is deleted, which may be the step itself.
 WITH RECURSIVE inside (name) AS (
     SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :from_step
      UNION
