@@ -18,6 +18,8 @@ from duly.store.transaction import Row, Transaction
 from duly.store.verbs.operators import insert_audit_entry, retry
 from duly.store.verbs.verb import verb
 
+_WAITS = ("sleep", "wait")
+"""The kinds of steps that are over at a time, or when an event is sent."""
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -27,7 +29,8 @@ def begin(transaction: Transaction, op: BeginStep) -> StepRecord | None:
     if not _holds(transaction, op):
         return None
     transaction.run("steps.begin", **op._asdict())
-    transaction.run("steps.conclude", **op._asdict())
+    if op.kind in _WAITS:
+        transaction.run("steps.conclude", **op._asdict())
     found = transaction.row("steps.one", run_id=op.run_id, name=op.name)
     assert found is not None  # noqa: S101 - the claim holds, so the step is recorded by now
     return _record(found)
