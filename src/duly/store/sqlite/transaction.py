@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
-from duly.clock import Clock, SystemClock
+from duly.clock import Clock, SystemClock, boot_id
 from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.refusal import ValueRefused
-from duly.store.sqlite.clock_readings import read_clocks
 from duly.store.sqlite.enqueue import enqueue
 from duly.store.sqlite.file_identity import adopt_file
 from duly.store.sqlite.settle import settle
@@ -41,20 +40,12 @@ class SqliteTransaction:
         return self._clock.now()
 
     @cached_property
-    def _times(self) -> dict[str, Any]:
-        return read_clocks(self._clock)._replace(now=self.now)._asdict()
+    def _lease_times(self) -> dict[str, Any]:
+        return {"uptime": self._clock.uptime(), "boot": boot_id().hex()}
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of its rows and the rows."""
-        place = _encoded(parameters) | self._times
-        answer = Result(0, [])
-        for part in _script(name):
-            found = self._execute(part.sql, place)
-            if part.is_answer:
-                answer = found
-            if part.stops_if_none and not found.number:
-                return found
-        return answer
+        return Result(*self._execute(name, parameters))
 
     def execute_all(self, calls: Sequence[Call]) -> list[Result]:
         """Execute several statements."""
@@ -62,20 +53,20 @@ class SqliteTransaction:
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of rows that it changed or returned."""
-        return self.execute(name, **parameters).number
+        return self._execute(name, parameters)[0]
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return its rows."""
-        return self.execute(name, **parameters).rows
+        return self._execute(name, parameters)[1]
 
     def row(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return its first row, if it has any."""
-        rows = self.execute(name, **parameters).rows
+        rows = self._execute(name, parameters)[1]
         return rows[0] if rows else None
 
     def value(self, name: str, /, **parameters: Any) -> Any:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the only value of its only row."""
-        ((found,),) = self.execute(name, **parameters).rows
+        ((found,),) = self._execute(name, parameters)[1]
         return found
 
     @contextmanager
@@ -111,12 +102,25 @@ class SqliteTransaction:
         """Record how attempts ended."""
         return settle(self.cursor, settles, self.now)
 
-    def _execute(self, sql: str, place: Mapping[str, Any]) -> Result:
-        cursor = self.cursor.execute(sql, place)
-        if cursor.description is None:
-            return Result(cursor.rowcount, [])
-        rows = cursor.fetchall()
-        return Result(len(rows), rows)
+    def _execute(self, name: str, parameters: Mapping[str, Any]) -> tuple[int, list[Row]]:
+        """Execute the parts of a statement. Every statement does this, so it makes few calls."""
+        place = _encoded(parameters)
+        place["now"] = self.now
+        if _is_about_a_lease(name):
+            place |= self._lease_times
+        answer: tuple[int, list[Row]] = 0, []
+        for sql, is_answer, stops_if_none in _script(name):
+            cursor = self.cursor.execute(sql, place)
+            if cursor.description is None:
+                number, rows = cursor.rowcount, []
+            else:
+                rows = cursor.fetchall()
+                number = len(rows)
+            if stops_if_none and not number:
+                return number, rows
+            if is_answer:
+                answer = number, rows
+        return answer
 
 
 def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
@@ -130,6 +134,11 @@ def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
 def _script(name: str) -> tuple[ScriptPart, ...]:
     file, _, statement = name.partition(".")
     return load("duly.store.sqlite", file).script(statement)
+
+
+@cache
+def _is_about_a_lease(name: str) -> bool:
+    return any(":uptime" in part.sql or ":boot" in part.sql for part in _script(name))
 
 
 def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which function carries out which op."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from duly.store.ops.op import A, Op
 from duly.store.transaction import Transaction
@@ -24,4 +24,5 @@ def verb(kind: type[Op[A]]) -> Callable[[Callable[[Transaction, Any], A]], Verb]
 
 def carry_out(transaction: Transaction, op: Op[A]) -> A:
     """Carry out an op, and return its answer."""
-    return cast("A", _VERBS[type(op)](transaction, op))
+    answer: A = _VERBS[type(op)](transaction, op)
+    return answer
