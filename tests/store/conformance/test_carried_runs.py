@@ -79,6 +79,14 @@ def test_no_more_of_a_limited_queue_is_handed_over_than_may_run(store, run_id):
     assert len(hand_over(store)) == 1
 
 
+def test_both_lanes_of_a_limited_queue_share_its_limit(store, run_id):
+    for lane in (SlotKind.CARRIED, SlotKind.CARRIED_HOLD, SlotKind.CARRIED_HOLD):
+        enqueue_one(store, lane=lane)
+    store.do(LimitQueue("default", 3, ACTOR))
+
+    assert len(hand_over(store)) == 3
+
+
 def test_the_runs_of_high_priority_are_handed_over_first(store, run_id):
     high, low = (enqueue_one(store, lane=SlotKind.CARRIED, priority=each) for each in (5, -5))
 

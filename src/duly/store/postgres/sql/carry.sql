@@ -3,11 +3,11 @@
 
 -- :name fresh
 -- Guard: only queued rows that no other transaction is taking. In a queue with a limit, no more runs
--- are handed over than may be running.
+-- are handed over than may be running. Both lanes of the queue share this limit.
 WITH look AS MATERIALIZED (
     SELECT number FROM duly_look
 ), picked AS MATERIALIZED (
-    SELECT run.id
+    SELECT run.id, turn.queue, free.room
       FROM look
      CROSS JOIN (VALUES ('carried'), ('carried-hold')) AS own(lane)
      CROSS JOIN LATERAL duly_queues_of(look.number, own.lane, '') AS turn
@@ -40,10 +40,15 @@ WITH look AS MATERIALIZED (
             LIMIT free.room) AS run
      WHERE known.paused IS NOT TRUE
      LIMIT %(limit)s
+), fitting AS (
+    SELECT id
+      FROM (SELECT id, room, pg_catalog.row_number() OVER (PARTITION BY queue) AS number
+              FROM picked) AS numbered
+     WHERE number <= room
 ), moved AS (
     UPDATE duly_runs AS run
        SET lane = pg_catalog.replace(lane, 'carried', 'handed')
-     WHERE run.id = ANY (ARRAY(SELECT id FROM picked)) AND run.state <> 'running'
+     WHERE run.id = ANY (ARRAY(SELECT id FROM fitting)) AND run.state <> 'running'
     RETURNING run.id, claim_number, task, queue, priority
 ), noted AS (
     INSERT INTO duly_handed (run_id, task, times, stale_at)
