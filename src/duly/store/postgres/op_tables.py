@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
-from duly.store.postgres import (
-    maintenance,
-)
+from duly.store.postgres import maintenance
 from duly.store.postgres.connection import PostgresSession
 
 Verb = Callable[[PostgresSession, Any], Any]

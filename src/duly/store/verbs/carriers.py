@@ -8,6 +8,7 @@ from duly.core.verdict import undelivered_verdict
 from duly.limits import TICK_BATCH
 from duly.store.ops.carriers import HandedOver, HandOver, PostponeHandOver, RerouteRuns
 from duly.store.transaction import Rows, Transaction
+from duly.store.verbs.operators import end_queued
 from duly.store.verbs.verb import verb
 
 
@@ -45,7 +46,7 @@ def _end_undelivered(
     for run_id in ended:
         verdict, error = undelivered_verdict(undelivered[run_id])
         cause = {"cause": str(verdict.cause), "error": str(error)}
-        transaction.run("operate.end_queued", run_id=run_id, state=verdict.state, **cause)
+        end_queued(transaction, run_id, state=verdict.state, **cause)
     return ended
 
 

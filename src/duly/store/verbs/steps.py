@@ -74,6 +74,33 @@ def _holds(transaction: Transaction, op: BeginStep | EndStep | ForgetStep) -> bo
     return transaction.row("steps.holds", **claim) is not None
 
 
+@verb(ResolveStep)
+def resolve(transaction: Transaction, op: ResolveStep) -> ResolvedStep:
+    """Record what became of a step that a run was interrupted in, and queue the run again."""
+    # A step is resolved if its run can be queued again, or has other steps to resolve.
+    with transaction.savepoint("duly_resolving") as undo:
+        transaction.run("steps.lock_ended", run_id=op.run_id)
+        names = _resolve(transaction, op)
+        for step in names:
+            act = f"call step {step} done" if op.is_done else f"run step {step} again"
+            insert_audit_entry(transaction, op.retry.actor, act, op.run_id, op.retry.reason)
+        retried = retry(transaction, op.retry)
+        if retried.done or retried.unresolved:
+            return ResolvedStep(names, retried)
+        undo()
+    return ResolvedStep((), retried)
+
+
+def _resolve(transaction: Transaction, op: ResolveStep) -> tuple[str, ...]:
+    """Resolve a step and the steps inside it, and return their names."""
+    place = {"run_id": op.run_id, "step": op.step}
+    if op.is_done:
+        rows = transaction.rows("steps.resolve_done", **place, result=op.result)
+    else:
+        rows = transaction.rows("steps.resolve_again", **place)
+    return tuple(name for (name,) in rows)
+
+
 @verb(SendEvent)
 def send_event(transaction: Transaction, op: SendEvent) -> bool:
     """Record an event. If it was sent before, its first payload stays.
@@ -111,30 +138,3 @@ def recheck(transaction: Transaction, op: RecheckWaits) -> Rechecked:
     if counted:
         transaction.coordinate("steps.note_rechecked", counted=counted)
     return Rechecked(roused, "")
-
-
-@verb(ResolveStep)
-def resolve(transaction: Transaction, op: ResolveStep) -> ResolvedStep:
-    """Record what became of a step that a run was interrupted in, and queue the run again."""
-    # A step is resolved if its run can be queued again, or has other steps to resolve.
-    with transaction.savepoint("duly_resolving") as undo:
-        transaction.run("steps.lock_ended", run_id=op.run_id)
-        names = _resolve(transaction, op)
-        for step in names:
-            act = f"call step {step} done" if op.is_done else f"run step {step} again"
-            insert_audit_entry(transaction, op.retry.actor, act, op.run_id, op.retry.reason)
-        retried = retry(transaction, op.retry)
-        if retried.done or retried.unresolved:
-            return ResolvedStep(names, retried)
-        undo()
-    return ResolvedStep((), retried)
-
-
-def _resolve(transaction: Transaction, op: ResolveStep) -> tuple[str, ...]:
-    """Resolve a step and the steps inside it, and return their names."""
-    place = {"run_id": op.run_id, "step": op.step}
-    if op.is_done:
-        rows = transaction.rows("steps.resolve_done", **place, result=op.result)
-    else:
-        rows = transaction.rows("steps.resolve_again", **place)
-    return tuple(name for (name,) in rows)
