@@ -4,6 +4,7 @@ import asyncio
 import html
 import json
 import re
+from time import thread_time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -150,10 +151,10 @@ def test_the_time_for_metrics_grows_in_proportion_to_the_tasks(shop, monkeypatch
             for task in range(tasks)
         ]
         monkeypatch.setattr(shop.app.store, "count_every_end_of_tasks", lambda _since: rows)
-        began = monotonic()
+        began = thread_time()
         text = exposition(shop.app)
         assert text.count(b"duly_run_duration_seconds_count") == tasks
-        return monotonic() - began
+        return thread_time() - began
 
     few = min(seconds_for(200) for _ in range(3))
 
@@ -171,11 +172,11 @@ def test_the_time_for_bars_grows_in_proportion_to_the_attempts_and_steps():
     ]
     run = RUN._replace(finished_at=most)
 
-    began = monotonic()
+    began = thread_time()
     rows = waterfall(run, attempts, steps, most)
 
     assert len(rows) >= 2 * most
-    assert monotonic() - began < 5
+    assert thread_time() - began < 5
 
 
 TAGS = [
