@@ -5,13 +5,10 @@ cannot stand in any text that PostgreSQL keeps, so it separates the elements whi
 the whole column are made at once.
 """
 
-import re
 from collections.abc import Collection, Iterable
 from typing import NoReturn
 
 from duly.store.refusal import ValueRefused
-
-_RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def refuse_nul() -> NoReturn:
@@ -69,8 +66,3 @@ def array(items: Collection[str | int | bool | None]) -> str | None:
 
 def _flag(item: object) -> str:
     return "NULL" if item is None else "t" if item else "f"
-
-
-def is_run_id(text: str) -> bool:
-    """Say whether this can be the id of a run; PostgreSQL would take other spellings of one too."""
-    return _RUN_ID.fullmatch(text) is not None

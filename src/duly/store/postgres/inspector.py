@@ -29,6 +29,7 @@ from duly.core.record import (
     UnregisteredRuns,
     WorkerRecord,
 )
+from duly.core.run_ids import is_run_id
 from duly.core.schedule import PreviousRuns
 from duly.core.schedule_plans import DueSchedule
 from duly.core.states import DEAD, FINAL, State
@@ -43,7 +44,7 @@ from duly.limits import (
 )
 from duly.store.ops.guard import DeadLetterRecord, GuardedKey
 from duly.store.ops.runs import Enqueue
-from duly.store.postgres.arrays import is_run_id, texts
+from duly.store.postgres.arrays import texts
 from duly.store.postgres.diagnostics import SQL as DIAGNOSE
 from duly.store.postgres.diagnostics import check_integrity, diagnose, find_oldest_transaction
 from duly.store.postgres.steps import SQL as STEPS

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
+from duly.core.run_ids import is_run_id
 from duly.core.states import State
 from duly.core.unresolved_steps import steps_to_resolve
 from duly.errors import StoreBusy
@@ -25,7 +26,7 @@ from duly.store.ops.operators import (
     describe_retry_action,
 )
 from duly.store.ops.updates import AddLogs, RestoreLogs, RunUpdate, SetProgress
-from duly.store.postgres.arrays import is_run_id, numbers, texts
+from duly.store.postgres.arrays import numbers, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly.core.record import StepRecord
+from duly.core.run_ids import is_run_id
 from duly.limits import RECHECK_LONGEST_SECONDS
 from duly.store.ops.steps import (
     BeginStep,
@@ -16,7 +17,7 @@ from duly.store.ops.steps import (
     SendEvent,
     WakeRuns,
 )
-from duly.store.postgres.arrays import is_run_id, texts
+from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import SQL as ENQUEUE
 from duly.store.postgres.enqueue import check_database
