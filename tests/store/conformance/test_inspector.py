@@ -118,8 +118,7 @@ def test_runs_are_listed_by_task_and_queue(store, worker):
 
 @pytest.mark.parametrize("few", [200, 2])
 def test_runs_are_listed_by_tag_wherever_they_are(store, worker, few, monkeypatch):
-    monkeypatch.setattr("duly.store.sqlite.inspector.FEW_TAGGED", few)
-    monkeypatch.setattr("duly.store.postgres.inspector.FEW_TAGGED", few)
+    monkeypatch.setattr("duly.store.inspector.FEW_TAGGED", few)
     done = enqueue_and_succeed(store, tags={"customer": "17", "kind": "mail"})
     failed = enqueue_and_fail(store, tags={"customer": "17"})
     waiting = enqueue_one(store, tags={"customer": "17"}, delay_seconds=60)
@@ -212,8 +211,7 @@ def test_dead_letters_are_counted_up_to_a_bound(store, worker, monkeypatch):
     enqueue_and_fail(store)
     one_of_each(store)
     some = store.count_dead(), store.count_interrupted()
-    for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"duly.store.{kind}.inspector.DEAD_COUNT_CAP", 1)
+    monkeypatch.setattr("duly.store.inspector.DEAD_COUNT_CAP", 1)
 
     assert before == (0, 0)
     assert some == (3, 1)

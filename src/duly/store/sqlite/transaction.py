@@ -40,9 +40,9 @@ class SqliteTransaction:
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of its rows and the rows."""
-        place = _encoded(parameters) | self._times
+        place = encoded(parameters) | self._times
         answer = Result(0, [])
-        for part in _script(name):
+        for part in script(name):
             found = self._execute(part.sql, place)
             if part.is_answer:
                 answer = found
@@ -89,12 +89,14 @@ class SqliteTransaction:
 
 
 @cache
-def _script(name: str) -> tuple[ScriptPart, ...]:
+def script(name: str) -> tuple[ScriptPart, ...]:
+    """Return the parts of the statement `file.statement`."""
     file, _, statement = name.partition(".")
     return load("duly.store.sqlite", file).script(statement)
 
 
-def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters in the types that SQLite takes: sequences become JSON."""
     if _MOST_BINDABLE.issuperset(map(type, parameters.values())):
         return dict(parameters)
     return {name: _bindable(value) for name, value in parameters.items()}

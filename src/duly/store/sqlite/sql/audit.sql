@@ -38,7 +38,7 @@ SELECT run.id
   FROM duly_runs AS run
   LEFT JOIN duly_workers AS worker ON worker.id = run.worker_id
  WHERE run.state = 'running'
-   AND (worker.id IS NULL OR (worker.state <> 'live' AND worker.stopped_at < :a_while_ago))
+   AND (worker.id IS NULL OR (worker.state <> 'live' AND worker.stopped_at < :now - 60000000))
  LIMIT :limit
 
 -- :name settled_twice
