@@ -112,7 +112,7 @@ class SqlInspector:
         return {run_id: started_at for run_id, started_at in rows if started_at}
 
     def list_steps(self, run_id: str) -> list[StepRecord]:
-        """Return the steps of a run, in the order in which they began."""
+        """Return the steps of a run, the first one first."""
         if not is_run_id(run_id):
             return []
         return _records(StepRecord, self._query("steps.all", run_id=run_id))

@@ -1,6 +1,6 @@
-"""What a read costs on SQLite, whose planner looks through the view of all runs or walks it all.
+"""The costs of reads on SQLite, whose planner may walk over the whole view of all runs.
 
-PostgreSQL's knows better, whatever the view is like.
+The planner of PostgreSQL uses the indexes of the tables below the view.
 """
 
 import sqlite3
@@ -80,7 +80,7 @@ def statement(name) -> str:
 
 
 def fill(connection, rows) -> None:
-    """Let the history have so many copies of the run in it."""
+    """Add copies of the run to the history until it has this number of rows."""
     columns = [column for _, column, *_ in connection.execute("PRAGMA table_info(duly_history)")]
     copied = ", ".join(
         "printf('01900000-0000-7000-8000-%012x', number)" if column == "id" else column

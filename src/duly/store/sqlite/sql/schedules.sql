@@ -1,8 +1,8 @@
 -- schedules: fire what is due, and change what fires when.
 
 -- :name due
--- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
--- its last run is live, the number of failures after which it pauses, and the time.
+-- Schedules that have been due for that long, the most overdue first. With each: whether its last run
+-- is live, the number of failures after which it pauses, and the present time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
