@@ -99,7 +99,7 @@ class MutatedEngine(ExitStack):
         if not count:
             raise DoesNotApplyError(f"{place} does not contain {edit.old!r}")
         # Many-row forms and the statements that transactions have looked up contain the old text.
-        looked_up = getattr(self.module("transaction"), self._either("_script", "_statement"))
+        looked_up = getattr(self.module("transaction"), self._either("script", "statement_text"))
         forget = (statements._expanded.clear, looked_up.cache_clear)
         # The end of the context calls these after it has restored the text.
         for each in forget:

@@ -1,4 +1,4 @@
-"""What can be read from a store."""
+"""The reads of a store: filters, and the protocol that every store implements."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -37,58 +37,58 @@ if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard 
 
 
 class RunFilter(NamedTuple):
-    """Which runs to list; None means any."""
+    """The runs to list. None means any."""
 
     states: tuple[str, ...] = ()
     task: str | None = None
     queue: str | None = None
     tag: tuple[str, str | None] | None = None
-    """A name and a value; of a list of runs, the value may be None for any."""
+    """A name and a value. In a list of runs the value may be None, for any value."""
     fingerprint: str | None = None
     since: int | None = None
     before: str | None = None
-    """Cursor: only runs with a smaller id, that is, older ones."""
+    """Cursor: only runs with a smaller id, which are older."""
     limit: int = 50
     scan: int | None = None
-    """Look among so many at most, where no index tells which ones fit."""
+    """The maximum number of runs to check if no index can apply the filter."""
 
     def may_have_older(self, created_at: int | None) -> bool:
-        """Say whether any could fit that are older than one that was made then."""
+        """Return whether a run could match that is older than one created at this time."""
         if self.since is None or created_at is None:
             return True
-        # Runs are in the order of their ids, which their makers' clocks give.
+        # Runs are in the order of their ids, which contain the time of the clocks that made them.
         return created_at >= self.since - SKEW_SECONDS * MICROSECONDS
 
 
 class Peek(NamedTuple):
-    """What an idle worker wants to know, in one cheap statement."""
+    """Whether an idle worker has something to do, and when it will have."""
 
     ready: bool
     suspect: bool
-    """Whether a run waits for a one-slot child."""
+    """Whether a run waits for a one-slot child process."""
     parked: bool
     next_due_in: int | None
     """Microseconds until a waiting run becomes due or a queued one expires."""
     next_fire_in: int | None
     """Microseconds until a schedule must be looked at."""
     awaits: bool
-    """Whether some run waits for an event or for child runs."""
+    """Whether a run waits for an event or for child runs."""
     carried: bool
-    """Whether some run is to be handed over to another engine by whoever asks."""
+    """Whether this worker should hand over a run to another engine."""
     strayed: bool
-    """Whether a task of which some are, or were handed over, is none that whoever asks does."""
+    """Whether another engine has, or waits for, runs of a task that this worker does not carry."""
     next_stale_in: int | None
-    """Microseconds until whoever asks is to hand one over again."""
+    """Microseconds until this worker should hand over a run again."""
     limited: bool
-    """Whether a run under a limit of its task is ready; it may be one that cannot be had now."""
+    """Whether a run under a limit of its task is ready. The limit may be full."""
 
 
 class ScheduleFilter(NamedTuple):
-    """Which schedules to list, by name."""
+    """The schedules to list, by name."""
 
     name: str | None = None
     after: str = ""
-    """Cursor: only names behind this one."""
+    """Cursor: only names after this one."""
     removed: bool = False
     source: str | None = None
     limit: int = 200
@@ -96,7 +96,7 @@ class ScheduleFilter(NamedTuple):
 
 
 class DeadLetterFilter(NamedTuple):
-    """Which dead letters of other engines to list, newest first; None means any."""
+    """The dead letters of other engines to list, newest first. None means any."""
 
     id: str | None = None
     state: str | None = "open"
@@ -105,14 +105,18 @@ class DeadLetterFilter(NamedTuple):
     cause: str | None = None
     since: int | None = None
     before: str | None = None
-    """Cursor: only letters with a smaller id, that is, older ones."""
+    """Cursor: only dead letters with a smaller id, which are older."""
     limit: int = 50
     namespace: str | None = None
     fingerprint: str | None = None
 
 
 class Inspector(Protocol):
-    """Reads, each one statement, so that a run on its way to history is never found nowhere."""
+    """The reads of a store.
+
+    Each is one statement, because a run that moves between two tables could be in neither of them
+    for two statements.
+    """
 
     def get_run(self, run_id: str) -> RunRecord | None: ...
     def get_states(self, run_ids: Sequence[str]) -> dict[str, str]: ...
@@ -125,11 +129,11 @@ class Inspector(Protocol):
     def list_steps(self, run_id: str) -> list[StepRecord]: ...
     def list_logs(self, run_id: str, limit: int) -> list[LogLine]: ...
     def reach_of(self, which: RunFilter) -> str | None:
-        """Return the last run that a list with a `scan` looked at; None if no older one fits."""
+        """Return the last run that a list with a `scan` read. None if no older run fits."""
         ...
 
     def find_by_key(self, key: str) -> list[str]:
-        """Return the runs that have a key, of whichever tasks."""
+        """Return the runs that have a key, of all tasks."""
         ...
 
     def list_audit_entries(
@@ -137,31 +141,31 @@ class Inspector(Protocol):
     ) -> list[AuditEntry]: ...
     def get_bulk(self, act_id: str) -> BulkAction | None: ...
     def has_silent_bulk(self, lease: int) -> bool:
-        """Return whether the process of an act on many runs has been silent for so long."""
+        """Return whether a bulk action was not renewed for a whole lease, in microseconds."""
         ...
 
     def has_audit_entry(self, subject: str) -> bool:
-        """Return whether an act on exactly this subject was recorded."""
+        """Return whether an action on exactly this subject was recorded."""
         ...
 
     def count_ends(self, since: int, step: int) -> list[FinishedRunsByTime]:
-        """Return how many runs ended since then, by their present state, in pieces of `step` µs."""
+        """Count the runs that ended since then by their present state, per `step` microseconds."""
         ...
 
     def count_ends_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
-        """Return how many runs ended since then, by task, queue and present state."""
+        """Count the runs that ended since then by task, queue and present state."""
         ...
 
     def count_every_end_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
-        """Return likewise, but with the ends that operators took back: a sum that only grows."""
+        """Count the same runs, and the ends that operators took back, so that counts only grow."""
         ...
 
     def count_retries(self, since: int, step: int) -> list[FinishedRunsByTime]:
-        """Return how many attempts failed and were followed by another one, by time."""
+        """Count the attempts that failed and were followed by another one, per `step`."""
         ...
 
     def count_retries_of_tasks(self, since: int) -> list[FinishedRunsByTask]:
-        """Return how many attempts failed and were followed by another one, by task and queue."""
+        """Count the attempts that failed and were followed by another one, by task and queue."""
         ...
 
     def list_oldest_ready(self) -> list[ReadyRun]:
@@ -182,36 +186,36 @@ class Inspector(Protocol):
         ...
 
     def audit(self, limit: int) -> Iterator[AuditFinding]:
-        """Find what must never be, up to so many of each kind; holds on a live database."""
+        """Find broken invariants, up to `limit` of each kind. Workers may run meanwhile."""
         ...
 
     def count_runs(self) -> RunTotals:
-        """Count all runs, by where they are; reads all of them."""
+        """Count all runs by state, which reads all of them."""
         ...
 
     def check_integrity(self) -> list[Diagnosis]:
-        """Have the engine check its own files, as far as it can."""
+        """Return the result of the database's own checks of its files."""
         ...
 
     def back_up(self, file: "Path") -> None:
-        """Write a copy of the database as it stands to a file that is not there yet."""
+        """Write a copy of the database as it is now to a new file."""
         ...
 
     def diagnose(self) -> list[Diagnosis]:
-        """Say how the engine is and how it is set up."""
+        """Return the state of the database and of its settings."""
         ...
 
     def count_dead(self) -> int:
-        """Count dead letters of whatever age, up to one more than DEAD_COUNT_CAP."""
+        """Count dead letters of any age, up to one more than DEAD_COUNT_CAP."""
         ...
 
     def count_interrupted(self) -> int:
-        """Count interrupted runs among so many dead letters, the newest."""
+        """Count interrupted runs among the newest dead letters, up to the same number."""
         ...
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadLetterGroup]: ...
     def summarise(self) -> list[FinishedRunsSummary]:
-        """Return what became of the newest finished runs, by queue and state."""
+        """Count the newest finished runs by queue and state."""
         ...
 
     def list_cancel_requests(self, worker_id: str) -> list[str]: ...
@@ -223,30 +227,31 @@ class Inspector(Protocol):
     def list_due_schedules(
         self, limit: int, *, at_least: int, less_than: int
     ) -> "list[DueSchedule]":
-        """Return schedules whose time to be looked at is over by that many microseconds."""
+        """Return schedules that have been due for that many microseconds."""
         ...
 
     def list_schedules_ahead(self, limit: int, *, by: int) -> list[str]:
-        """Return schedules that have fired more than that many microseconds after now."""
+        """Return schedules that fired more than `by` microseconds after the present time."""
         ...
 
     def list_firings(self, schedule: str, before: int, limit: int) -> list[FiringRecord]: ...
     def columns_of(self, table: str) -> frozenset[str]:
-        """Return the columns of a table of somebody else's; none if there is no such table.
+        """Return the columns of a table of the application. Empty if there is no such table.
 
-        On PostgreSQL it must be of the login or of the owner of duly's tables: others may plant it.
+        On PostgreSQL its owner must be the login or the owner of duly's tables. Other roles may
+        have created a table of this name in order to be read.
         """
         ...
 
     def list_locks(self, after: str, limit: int) -> list[LockRecord]:
-        """Return the locks that somebody holds, by name, behind one."""
+        """Return the locks that are held, by name, from the first one after `after`."""
         ...
 
     def get_key(self, key: str) -> "GuardedKey | None": ...
     def list_dead_letters(self, which: DeadLetterFilter) -> "list[DeadLetterRecord]": ...
     def list_dead_letter_groups(self, which: DeadLetterFilter) -> list[DeadLetterGroup]: ...
     def peek(self, carried: Sequence[str] = ()) -> Peek:
-        """Look whether there is something to do, for one who hands over these tasks."""
+        """Return whether a worker that hands over the `carried` tasks has something to do."""
         ...
 
     def now(self) -> int: ...

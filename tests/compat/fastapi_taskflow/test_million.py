@@ -81,7 +81,7 @@ def test_the_cost_of_a_page_does_not_depend_on_the_history(manager, monkeypatch,
             costs[-1] += cost(connection, sql, parameters)
             return connection.execute(sql, parameters).fetchall()
 
-        monkeypatch.setattr(store, "_query", counted)
+        monkeypatch.setattr(store, "_read", counted)
         costs = []
         for rows in (FEW, MANY):
             fill(connection, rows)

@@ -252,8 +252,7 @@ def test_runs_of_tasks_that_nobody_registers_are_counted_by_queue(store, monkeyp
     enqueue_one(store, task=OTHER_TASK, queue="mail")
     tick(store)
     found = store.list_unregistered()
-    for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"duly.store.{kind}.inspector.COUNT_CAP", 1)
+    monkeypatch.setattr("duly.store.inspector.COUNT_CAP", 1)
 
     assert found == [(OTHER_TASK, "default", 3), (OTHER_TASK, "mail", 1)]
     assert [lane.runs for lane in store.list_unregistered()] == [2, 1]

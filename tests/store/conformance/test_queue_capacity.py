@@ -111,9 +111,9 @@ def test_a_process_learns_within_a_second_what_others_do(store, worker, open_ano
 
 def test_queues_without_a_bound_are_looked_at_seldom(store, worker, monkeypatch):
     asked = []
-    query = store._query
+    read = store._read
     monkeypatch.setattr(
-        store, "_query", lambda *args, **how: (asked.append(1), query(*args, **how))[1]
+        store, "_read", lambda *args, **how: (asked.append(1), read(*args, **how))[1]
     )
 
     for _ in range(20):

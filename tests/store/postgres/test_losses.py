@@ -265,7 +265,7 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
         else:
             assert done is Settled.DONE
             written, state = 1, "succeeded"
-        assert reader._query(counted, {"run": held.run_id}) == [(written,)]
+        assert reader._read(counted, {"run": held.run_id}) == [(written,)]
         assert run_of(reader, held.run_id).state == state
         if state == "running":
             settle(reader, hand_back_op(held))

@@ -21,7 +21,7 @@ from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, Woul
 from duly.store.ops.runs import Settled
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
-from duly.store.sqlite.inspector import SQL as INSPECT
+from duly.store.sqlite.transaction import script
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     claim,
@@ -502,7 +502,8 @@ def _steps(store) -> int:
         steps += 1
         return 0
 
+    (peek,) = script("inspect.peek")
     with closing(sqlite3.connect(store.path)) as connection:
         connection.set_progress_handler(count, 1)
-        connection.execute(INSPECT["peek"], {"carried": "[]"}).fetchall()
+        connection.execute(peek.sql, {"carried": "[]", "now": 0}).fetchall()
     return steps

@@ -1,9 +1,8 @@
-"""What a read costs on SQLite, whose planner looks through the view of all runs or walks it all.
+"""The costs of reads on SQLite, whose planner may walk over the whole view of all runs.
 
-PostgreSQL's knows better, whatever the view is like.
+The planner of PostgreSQL uses the indexes of the tables below the view.
 """
 
-import json
 import sqlite3
 from contextlib import closing
 
@@ -11,9 +10,10 @@ import pytest
 
 from duly.clock import monotonic
 from duly.errors import ReadTooSlow
+from duly.store.inspector import _parameters
 from duly.store.read_deadline import limit_read_time
 from duly.store.reads import RunFilter
-from duly.store.sqlite.inspector import SQL, _filter
+from duly.store.sqlite.transaction import encoded, script
 from tests.store.conformance.verbs import (
     enqueue_and_fail,
     enqueue_and_succeed,
@@ -22,6 +22,7 @@ from tests.store.conformance.verbs import (
 )
 
 FEW, MANY = 100, 5_000
+SOME_RUN = "01900000-0000-7000-8000-000000000030"
 STEPS = 20
 """How many instructions of SQLite's are one step here."""
 
@@ -30,10 +31,10 @@ STEPS = 20
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("runs", _filter(RunFilter(limit=10))),
-        ("runs", _filter(RunFilter(limit=10, before="01900000-0000-7000-8000-000000000030"))),
-        ("dead_runs", _filter(RunFilter(states=("failed",), limit=10))),
-        ("states", {"run_ids": json.dumps(["01900000-0000-7000-8000-000000000030"])}),
+        ("inspect.runs", _parameters(RunFilter(limit=10))),
+        ("inspect.runs", _parameters(RunFilter(limit=10, before=SOME_RUN))),
+        ("inspect.dead_runs", _parameters(RunFilter(states=("failed",), limit=10))),
+        ("inspect.states", {"run_ids": [SOME_RUN]}),
     ],
 )
 def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
@@ -44,7 +45,7 @@ def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, par
         costs = []
         for rows in (FEW, MANY):
             fill(connection, rows)
-            costs.append(cost(connection, SQL[name], parameters))
+            costs.append(cost(connection, statement(name), encoded(parameters)))
 
     assert costs[1] <= 1.5 * costs[0]
 
@@ -56,11 +57,11 @@ def test_runs_of_a_rare_tag_are_found_without_walking_the_history(store, path, m
     wanted = enqueue_one(store, tags={"order": "1"}, delay_seconds=60)
     with closing(sqlite3.connect(path)) as connection:
 
-        def query(sql, parameters):
+        def read(sql, parameters):
             costs[-1] += cost(connection, sql, parameters)
             return connection.execute(sql, parameters).fetchall()
 
-        monkeypatch.setattr(store, "_query", query)
+        monkeypatch.setattr(store, "_read", read)
         costs = []
         for rows in (FEW, MANY):
             fill(connection, rows)
@@ -72,8 +73,14 @@ def test_runs_of_a_rare_tag_are_found_without_walking_the_history(store, path, m
     assert costs[1] <= 1.5 * costs[0]
 
 
+def statement(name) -> str:
+    """Return the text of a statement that reads."""
+    (part,) = script(name)
+    return part.sql
+
+
 def fill(connection, rows) -> None:
-    """Let the history have so many copies of the run in it."""
+    """Add copies of the run to the history until it has this number of rows."""
     columns = [column for _, column, *_ in connection.execute("PRAGMA table_info(duly_history)")]
     copied = ", ".join(
         "printf('01900000-0000-7000-8000-%012x', number)" if column == "id" else column
@@ -102,7 +109,7 @@ def cost(connection, sql, parameters) -> int:
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("name", ["dead_among", "scanned_dead"])
+@pytest.mark.parametrize("name", ["inspect.dead_among", "inspect.scanned_dead"])
 def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
     register(store)
     enqueue_and_fail(store)
@@ -111,7 +118,7 @@ def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(stor
         costs = []
         for rows in (FEW, MANY):
             fill(connection, rows)
-            costs.append(cost(connection, SQL[name], _filter(which)))
+            costs.append(cost(connection, statement(name), encoded(_parameters(which))))
 
     assert costs[1] <= 1.5 * costs[0]
 
@@ -127,5 +134,5 @@ def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
         assert monotonic() - began < 5
         other.execute("ROLLBACK")
 
-    assert store._query("PRAGMA busy_timeout", {}) == [(30_000,)], "others wait as ever"
+    assert store._read("PRAGMA busy_timeout", {}) == [(30_000,)], "others wait as ever"
     assert store.get_run(run_id).id == run_id

@@ -17,14 +17,13 @@ from duly.store.postgres.claim import PostgresClaims
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames
-from duly.store.postgres.inspector import SQL as INSPECT
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.vacuum import VacuumThread
 from duly.store.postgres.wakeup import PostgresHints, notify
 from duly.store.postgres.write_paths import WritePaths
-from duly.store.schema import Schema
+from duly.store.transaction import Row
 
 T = TypeVar("T")
 
@@ -74,18 +73,12 @@ class ExternalPostgresStore(SingleProcessStore, PostgresStore):
     def _note_external_names(self, op: Enqueue | SendEvent) -> None:
         """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
 
-    def _query(
+    def _read(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Row]:
         return self._line.read(
             lambda session: session.execute(sql, parameters, prepare=prepare).fetchall()
         )
-
-    def read_schema(self) -> Schema:
-        """Return the version of the tables; 0 if there are none."""
-        if self._query("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
-            return Schema(0, 0)
-        return Schema(*self._query(INSPECT["schema"], {})[0])
 
 
 class ExternalPostgresSession(PostgresSession):

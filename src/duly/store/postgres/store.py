@@ -30,13 +30,11 @@ from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.postgres.failures import is_fatal, translated
 from duly.store.postgres.floors import Floors
-from duly.store.postgres.heartbeats import SQL as RECOVER
 from duly.store.postgres.heartbeats import (
     PostgresHeartbeats,
     PostgresLivenessHandle,
     is_server_busy,
 )
-from duly.store.postgres.inspector import SQL as INSPECT
 from duly.store.postgres.inspector import PostgresInspector
 from duly.store.postgres.pool import ConnectionPool
 from duly.store.postgres.task_transaction import PostgresTaskTransaction
@@ -44,6 +42,7 @@ from duly.store.postgres.write_paths import WritePaths
 from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.read_deadline import seconds_left
 from duly.store.schema import Schema, SchemaMigration
+from duly.store.transaction import Row
 
 PACKAGE = "duly.store.postgres"
 
@@ -132,19 +131,19 @@ class PostgresStore(OpWriter, PostgresInspector):
 
     def _database_name(self) -> str:
         if self._database is None:
-            ((self._database,),) = self._query(enqueue.SQL["database"], {})
+            ((self._database,),) = self._query("enqueue.database")
         return str(self._database)
 
     # -- reading --
 
-    def _query(
-        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
-    ) -> list[tuple[Any, ...]]:
-        return retry_during_outage(partial(self._read, sql, parameters, prepare=prepare))
-
     def _read(
+        self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[Row]:
+        return retry_during_outage(partial(self._read_once, sql, parameters, prepare=prepare))
+
+    def _read_once(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Row]:
         readers = self._here().readers
         retried = False
         while True:
@@ -164,11 +163,12 @@ class PostgresStore(OpWriter, PostgresInspector):
                     raise translated(error, self._address) from error
                 retried = True
 
-    def _note_cost(self, took: int, look_age: int | None) -> None:
-        self._here().floors.note_cost(took, look_age)
+    def _note_peek_cost(self, took: int, floors_age: int | None) -> None:
+        """Refresh the floors of claims if dead index entries have made peeks slow."""
+        self._here().floors.note_cost(took, floors_age)
 
     def back_up(self, file: Path) -> None:
-        """Refuse: PostgreSQL's own tools copy the whole database, with what is not duly's."""
+        """Raise StoreRefused: pg_dump copies the whole database, with the application's tables."""
         raise StoreRefused(
             "back up PostgreSQL with its own tools, together with the rest of the database: "
             f"pg_dump --format=custom --file={file} {self.shown_url}"
@@ -195,7 +195,7 @@ class PostgresStore(OpWriter, PostgresInspector):
     def read_peers(self) -> dict[str, Peer]:
         """Return all live workers by their ids."""
         found = {}
-        for worker_ids, queues, tasks in self._query(RECOVER["peers"], {}):
+        for worker_ids, queues, tasks in self._query("recover.peers"):
             peer = Peer(ServedQueues.read(queues), frozenset(json.loads(tasks)))
             found.update(dict.fromkeys(worker_ids, peer))
         return found
@@ -223,9 +223,9 @@ class PostgresStore(OpWriter, PostgresInspector):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        if self._query("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+        if self._read("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
             return Schema(0, 0)
-        return Schema(*self._query(INSPECT["schema"], {})[0])
+        return Schema(*self._query("inspect.schema")[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
         """Run what `plan` asks for, under a lock; in an empty database, in one transaction."""

@@ -26,32 +26,32 @@ class PostgresTransaction:
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of its rows and the rows."""
-        return _result(self.session.execute(_statement(name), _encoded(parameters)))
+        return _result(self.session.execute(statement_text(name), encoded(parameters)))
 
     def execute_all(self, calls: Sequence[Call]) -> list[Result]:
         """Execute several statements, in one round trip."""
         with self.session.pipeline():
             cursors = [
-                self.session.execute(_statement(name), _encoded(parameters))
+                self.session.execute(statement_text(name), encoded(parameters))
                 for name, parameters in calls
             ]
         return [_result(cursor) for cursor in cursors]
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the number of rows that it changed or returned."""
-        return self.session.execute(_statement(name), _encoded(parameters)).rowcount
+        return self.session.execute(statement_text(name), encoded(parameters)).rowcount
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return its rows."""
-        return self.session.execute(_statement(name), _encoded(parameters)).fetchall()
+        return self.session.execute(statement_text(name), encoded(parameters)).fetchall()
 
     def row(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return its first row, if it has any."""
-        return self.session.execute(_statement(name), _encoded(parameters)).fetchone()
+        return self.session.execute(statement_text(name), encoded(parameters)).fetchone()
 
     def value(self, name: str, /, **parameters: Any) -> Any:  # noqa: ANN401 - as the protocol
         """Execute a statement, and return the only value of its only row."""
-        ((found,),) = self.session.execute(_statement(name), _encoded(parameters)).fetchall()
+        ((found,),) = self.session.execute(statement_text(name), encoded(parameters)).fetchall()
         return found
 
     @contextmanager
@@ -102,7 +102,7 @@ class LoneStatements(PostgresTransaction):
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement and commit it. Only the rows that it returns are counted."""
-        rows = self.session.execute_alone(_statement(name), _encoded(parameters))
+        rows = self.session.execute_alone(statement_text(name), encoded(parameters))
         return Result(len(rows), rows)
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol
@@ -115,12 +115,14 @@ def _result(cursor: psycopg.Cursor[Row]) -> Result:
 
 
 @cache
-def _statement(name: str) -> str:
+def statement_text(name: str) -> str:
+    """Return the statement `file.statement`."""
     file, _, statement = name.partition(".")
     return load("duly.store.postgres", file)[statement]
 
 
-def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters in the types that the driver takes: sequences become arrays."""
     found: dict[str, Any] = {}
     for name, value in parameters.items():
         if isinstance(value, Rows):

@@ -5,7 +5,7 @@ transaction nothing is read before the write lock is taken.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from duly.store.protocol import Dialogue
 from duly.store.schema import Schema
 from duly.store.sqlite.connection import driver_errors
 from duly.store.sqlite.enqueue import SQL
-from duly.store.sqlite.inspector import SqliteInspector
 from duly.store.sqlite.store import SqliteStore
+from duly.store.transaction import Row
 
 
 class ExternalSqliteStore(SingleProcessStore, SqliteStore):
@@ -64,11 +64,11 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
             return (yield from super().enqueue_on_connection(op, hint=hint))
         return self.do(op)
 
-    def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _read(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
         with driver_errors(self.path), self._lender.reading() as connection:
-            found: list[tuple[Any, ...]] = connection.execute(sql, parameters).fetchall()
+            found: list[Row] = connection.execute(sql, self._with_clocks(parameters)).fetchall()
             return found
 
     def _last_seen(self, worker: WorkerRecord) -> int:
-        """Return when a worker beat last, as its row has it: a file in memory has no folder."""
-        return SqliteInspector._last_seen(self, worker)  # noqa: SLF001 - as the base class has it
+        """Return the time in the worker's row. A file in memory has no folder for heartbeats."""
+        return worker.seen_at

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ class SqliteResources:
         _open_here.discard(self)
 
     def read_within(
-        self, seconds: float, sql: str, parameters: dict[str, Any]
+        self, seconds: float, sql: str, parameters: Mapping[str, Any]
     ) -> list[tuple[Any, ...]]:
         """Run a statement that reads; one that takes longer is given up."""
         until = monotonic() + seconds

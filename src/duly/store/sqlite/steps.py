@@ -2,9 +2,7 @@
 
 import sqlite3
 from pathlib import Path
-from typing import Any
 
-from duly.core.record import StepRecord
 from duly.store.ops.steps import SendEvent
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.sqlite.enqueue import check_place
@@ -33,9 +31,3 @@ def is_wait_satisfied(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
     """
     found = cursor.execute(SQL["is_wait_satisfied"], {"run_id": run_id, "name": name}).fetchone()
     return bool(found[0])
-
-
-def as_record(row: Any) -> StepRecord:  # noqa: ANN401 - a row of the driver's
-    """Return a row as a record."""
-    found = StepRecord._make(row)
-    return found._replace(done=bool(found.done))

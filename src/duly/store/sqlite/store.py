@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 from duly import faultpoints
 from duly.clock import Clock, SystemClock
-from duly.core.diagnosis import Diagnosis
 from duly.core.record import WorkerRecord
 from duly.errors import OUTAGES, StoreError
 from duly.interrupts import defer_interrupts
@@ -51,16 +50,15 @@ from duly.store.sqlite.connection import (
     driver_errors,
     wal_can_lose_commits,
 )
-from duly.store.sqlite.diagnostics import back_up, check_integrity, diagnose
 from duly.store.sqlite.file_identity import adopt_file_if_idle
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
-from duly.store.sqlite.inspector import SQL as INSPECT
 from duly.store.sqlite.inspector import SqliteInspector
 from duly.store.sqlite.op_tables import BATCHED, BY_BOTH_CLOCKS, CLAIMING, SINGLE
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.wakeup import SqliteHints
+from duly.store.transaction import Row
 from duly.store.verbs.verb import carry_out
 
 PACKAGE = "duly.store.sqlite"
@@ -256,40 +254,24 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
 
     # -- reading --
 
-    def _query(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return retry_during_outage(partial(self._read, sql, parameters))
+    def _read(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
+        return retry_during_outage(partial(self._read_once, sql, parameters))
 
-    def _read(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _read_once(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
         here, left = self._here(), seconds_left()
         here.file.check()
         with driver_errors(self.path):
             if left is not None:
-                return here.read_within(left, sql, parameters)
+                return here.read_within(left, sql, self._with_clocks(parameters))
             with here.reading:
-                return here.reader.execute(sql, parameters).fetchall()
-
-    def now(self) -> int:
-        """Return the wall time of this store, which is this host's."""
-        return self._clock.now()
+                return here.reader.execute(sql, self._with_clocks(parameters)).fetchall()
 
     def _last_seen(self, worker: WorkerRecord) -> int:
-        """Return when a worker beat last, as its file has it."""
+        """Return the time of a worker's last heartbeat, which is in a file."""
         return self._pulse.seen_at(worker.id) or worker.seen_at
 
-    def diagnose(self) -> list[Diagnosis]:
-        """Say how the engine is and how it is set up."""
-        return diagnose(self._query, self.path)
-
-    def check_integrity(self) -> list[Diagnosis]:
-        """Have SQLite check the file."""
-        return check_integrity(self._query)
-
-    def back_up(self, file: Path) -> None:
-        """Write a copy of the file as it stands; workers go on meanwhile."""
-        back_up(self._query, file)
-
     def _live_workers(self) -> list[tuple[str, float]]:
-        return [tuple(row) for row in self._query(INSPECT["live_workers"], {})]
+        return [tuple(row) for row in self._query("inspect.live_workers")]
 
     # -- liveness and hints --
 
@@ -329,12 +311,12 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        known = self._query(
+        known = self._read(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'duly_schema'", {}
         )
         if not known:
             return Schema(0, 0)
-        rows = self._query("SELECT max(version), max(oldest_code) FROM duly_schema", {})
+        rows = self._read("SELECT max(version), max(oldest_code) FROM duly_schema", {})
         return Schema(*rows[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:

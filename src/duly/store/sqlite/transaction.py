@@ -104,12 +104,12 @@ class SqliteTransaction:
 
     def _execute(self, name: str, parameters: Mapping[str, Any]) -> tuple[int, list[Row]]:
         """Execute the parts of a statement. Every statement does this, so it makes few calls."""
-        place = _encoded(parameters)
+        place = encoded(parameters)
         place["now"] = self.now
         if _is_about_a_lease(name):
             place |= self._lease_times
         answer: tuple[int, list[Row]] = 0, []
-        for sql, is_answer, stops_if_none in _script(name):
+        for sql, is_answer, stops_if_none in script(name):
             cursor = self.cursor.execute(sql, place)
             if cursor.description is None:
                 number, rows = cursor.rowcount, []
@@ -131,17 +131,19 @@ def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
 
 
 @cache
-def _script(name: str) -> tuple[ScriptPart, ...]:
+def script(name: str) -> tuple[ScriptPart, ...]:
+    """Return the parts of the statement with this name."""
     file, _, statement = name.partition(".")
     return load("duly.store.sqlite", file).script(statement)
 
 
 @cache
 def _is_about_a_lease(name: str) -> bool:
-    return any(":uptime" in part.sql or ":boot" in part.sql for part in _script(name))
+    return any(":uptime" in part.sql or ":boot" in part.sql for part in script(name))
 
 
-def _encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as the driver takes them."""
     if _MOST_BINDABLE.issuperset(map(type, parameters.values())):
         return dict(parameters)
     return {name: _bindable(value) for name, value in parameters.items()}

@@ -1,5 +1,5 @@
--- audit: what must never be. Each statement sees one moment, so that it holds on a live database; it
--- answers with the subjects of what it found. core/audit.py says what each of them means.
+-- audit: invariants. Each statement sees one moment, so its findings are true of a live database too.
+-- It returns the subjects of the findings. core/audit.py describes each kind of them.
 
 -- :name count
 SELECT (SELECT pg_catalog.count(*) FROM duly_runs WHERE state = 'queued'),

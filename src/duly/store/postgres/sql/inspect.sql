@@ -15,7 +15,7 @@ id::text, task, queue, lane, state, cause, priority, generation, claim_number, a
    AND (%(since)s::bigint IS NULL OR created_at >= duly_time(%(since)s::bigint))
 
 -- :part dead
--- So worded, none of the other indexes answers, which the planner takes to be cheaper than they are.
+-- In this form, the planner cannot use the other indexes, whose cost it underestimates.
 state NOT IN ('succeeded', 'cancelled')
    AND (%(states)s::text[] IS NULL OR state = ANY (%(states)s::text[]))
    AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
@@ -46,7 +46,7 @@ SELECT :part(record)
  LIMIT %(limit)s
 
 -- :name runs_with_tag
--- Those that have a tag, whatever its value.
+-- Runs that have a tag of this name, with any value.
 SELECT :part(record)
   FROM duly_every_run AS run
  WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
@@ -64,7 +64,7 @@ SELECT run_id::text
  LIMIT %(most)s
 
 -- :name few_runs
--- The same filters over runs that are known, lest all be walked for the few that have a tag.
+-- The same filters over known runs: few have the tag, so walking over all runs would be slow.
 SELECT :part(record)
   FROM duly_every_run AS run
  WHERE id = ANY (%(run_ids)s::uuid[])
@@ -73,7 +73,7 @@ SELECT :part(record)
  LIMIT %(limit)s
 
 -- :name runs_among
--- The newest of those that fit, among so many of all as `scan` says.
+-- The newest that fit, among the newest `scan` of all runs.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -89,7 +89,8 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name running_runs
--- By the index of what workers hold, which their slots bound: the oldest runs of all may be running.
+-- By the index of claimed runs, whose number the slots of workers bound. The oldest runs of all may
+-- be running.
 -- Without the inner order the planner would walk over all runs by their ids.
 SELECT :part(record)
   FROM duly_every_run
@@ -107,7 +108,7 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name live_runs
--- As above, among those that have not ended. Each part is bounded: columns of two parts that differ
+-- As above, among runs that have not ended. Each part is bounded: columns of two parts that differ
 -- in their types keep the planner from merging them by their keys.
 SELECT :part(record)
   FROM duly_every_run
@@ -149,7 +150,7 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name tagged_runs
--- As above, among those that have a tag.
+-- As above, among runs that have a tag.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -166,8 +167,8 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name scanned
--- The last of so many runs, the newest first: how far a search of `runs` has come, and
--- when that one was made.
+-- The last of the newest `scan` runs, which is as far as a search of `runs_among` has read, and the
+-- time when it was created.
 SELECT id::text, duly_microseconds(created_at) FROM duly_every_run
  WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
  ORDER BY duly_every_run.id DESC
@@ -255,7 +256,7 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name dead_count
--- By their own index alone, up to a cap: every page of the dashboard asks.
+-- By their own index alone and up to a cap, because every page of the dashboard reads it.
 SELECT pg_catalog.count(*)
   FROM (SELECT id FROM duly_history
          WHERE state NOT IN ('succeeded', 'cancelled')
@@ -263,7 +264,7 @@ SELECT pg_catalog.count(*)
          LIMIT %(cap)s) AS newest
 
 -- :name interrupted_count
--- Of so many dead letters, the newest: no index tells the states apart.
+-- Among the newest dead letters, because no index contains only the interrupted ones.
 SELECT pg_catalog.count(*)
   FROM (SELECT state FROM duly_history
          WHERE state NOT IN ('succeeded', 'cancelled')
@@ -342,7 +343,7 @@ SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
  LIMIT %(limit)s
 
 -- :name summary
--- Of a bounded number, so that it costs the same whatever the history holds.
+-- Of a bounded number of runs, so that a long history does not make it slower.
 SELECT queue, state, pg_catalog.count(*), pg_catalog.count(started_at),
        coalesce(pg_catalog.sum(duly_microseconds(finished_at) - duly_microseconds(started_at)), 0)::bigint
   FROM (SELECT queue, state, started_at, finished_at
@@ -407,9 +408,9 @@ SELECT task, queue, state, took, waited, pg_catalog.sum(runs)::bigint, pg_catalo
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run that has been due for longest, of each queue. The indexes have them in that order within a
--- lane and a priority, and are jumped over from one of these to the next, up to a number in a lane or
--- a queue: a run that others overtake for ever is so found, and no backlog is walked over.
+-- The run of each queue that has been due for longest. The indexes have runs in that order within a
+-- lane and a priority. The statement jumps from one of these to the next, up to `jumps` in a lane or a
+-- queue. So it finds a run that others overtake for ever, without walking over a backlog.
 WITH RECURSIVE own(queue, lane) AS MATERIALIZED (
     SELECT queue, lane FROM duly_ready_lanes WHERE lane < '~'
 ), plain(id, queue, lane, priority, due_at, number) AS (
@@ -473,7 +474,7 @@ SELECT queue, id::text, duly_microseconds(due_at),
  ORDER BY queue
 
 -- :name workers
--- SQLite finds out in Python who is silent: its workers beat in files.
+-- On SQLite, Python decides which workers are silent, because their heartbeats are in files.
 SELECT id,
        CASE WHEN state = 'live' AND seen_at < duly_now() - lease_seconds * interval '1 second'
             THEN 'silent' ELSE state END,
@@ -538,15 +539,15 @@ UNION ALL
 SELECT 'task', NULL, id::text, worker_id
   FROM duly_runs
  WHERE state = 'running' AND lane >= '~'
-   AND pg_catalog.split_part(lane, ' ', 1) = pg_catalog.split_part(%(limit)s::text, ' ', 1)
-   AND pg_catalog.split_part(lane, ' ', 2) = pg_catalog.split_part(%(limit)s::text, ' ', 2)
+   AND pg_catalog.split_part(lane, ' ', 1) = pg_catalog.split_part(%(low)s::text, ' ', 1)
+   AND pg_catalog.split_part(lane, ' ', 2) = pg_catalog.split_part(%(low)s::text, ' ', 2)
 
 -- :name cancel_requests
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
 
 -- :name peek
--- A function, because a session that reads has the server's settings, and statistics of an emptied table
--- must not make this read all of it.
+-- A function, because a session that reads has the server's settings. There, the statistics of an
+-- emptied table could make this statement read all of it.
 SELECT * FROM duly_peek(%(carried)s::text[])
 
 -- :name now
@@ -556,8 +557,8 @@ SELECT duly_microseconds(duly_now())
 SELECT pg_catalog.max(version), pg_catalog.max(oldest_code) FROM duly_schema
 
 -- :name columns_of
--- Whoever may CREATE in a schema of the search path could plant a table, and have its rows taken for
--- those of this application.
+-- A role that may CREATE in a schema of the search path could plant a table, whose rows this
+-- application would take for its own.
 SELECT part.attname::text
   FROM pg_catalog.pg_class AS found
   JOIN pg_catalog.pg_attribute AS part ON part.attrelid = found.oid

@@ -2,8 +2,8 @@
 -- PostgreSQL has many writers. A transaction that fires a schedule locks it, and others skip it.
 
 -- :name due
--- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
--- its last run is live, the number of failures after which it pauses, and the time.
+-- Schedules that have been due for that long, the most overdue first. With each: whether its last run
+-- is live, the number of failures after which it pauses, and the present time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
        last_run_id::text,

@@ -1,5 +1,5 @@
--- audit: what must never be. Each statement sees one moment, so that it holds on a live database; it
--- answers with the subjects of what it found. core/audit.py says what each of them means.
+-- audit: invariants. Each statement sees one moment, so its findings are true of a live database too.
+-- It returns the subjects of the findings. core/audit.py describes each kind of them.
 
 -- :name count
 SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued'),
@@ -38,7 +38,7 @@ SELECT run.id
   FROM duly_runs AS run
   LEFT JOIN duly_workers AS worker ON worker.id = run.worker_id
  WHERE run.state = 'running'
-   AND (worker.id IS NULL OR (worker.state <> 'live' AND worker.stopped_at < :a_while_ago))
+   AND (worker.id IS NULL OR (worker.state <> 'live' AND worker.stopped_at < :now - 60000000))
  LIMIT :limit
 
 -- :name settled_twice

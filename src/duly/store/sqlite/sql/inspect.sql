@@ -1,5 +1,11 @@
 -- inspect: reads. A run is read from the view over all three tables in one statement.
 
+-- :part record
+id, task, queue, lane, state, cause, priority, generation, claim_number, attempt, retries_used,
+       crashes, created_at, due_at, expires_at, claimed_at, finished_at, worker_id,
+       cancel_requested, parked, key, tags, arguments, result, error, traceback, fingerprint,
+       progress, progress_text
+
 -- :part fits
 (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
    AND (:task IS NULL OR task = :task)
@@ -18,15 +24,17 @@ state IN ('failed', 'interrupted')
          WHERE name = :tag_name AND value = :tag_value AND run_id = duly_history.id))
 
 -- :name run
-SELECT * FROM duly_every_run WHERE id = :run_id
+SELECT :part(record)
+  FROM duly_every_run
+ WHERE id = :run_id
 
 -- :name states
 SELECT id, state FROM duly_every_run WHERE id IN (SELECT value FROM json_each(:run_ids))
 
 -- :name runs
-SELECT *
+SELECT :part(record)
   FROM duly_every_run AS run
- WHERE id < coalesce(:before, '~')  -- No id is beyond that; so worded it is found by the key.
+ WHERE id < coalesce(:before, '~')  -- No id is greater. In this form, SQLite uses the key.
    AND :part(fits)
    AND (:tag_name IS NULL OR EXISTS (
         SELECT 1 FROM duly_tags
@@ -35,8 +43,9 @@ SELECT *
  LIMIT :limit
 
 -- :name runs_with_tag
--- Those that have a tag, whatever its value. The + keeps SQLite from reading all tags of that name.
-SELECT *
+-- Runs that have a tag of this name, with any value. The + keeps SQLite from reading all tags of
+-- that name.
+SELECT :part(record)
   FROM duly_every_run AS run
  WHERE id < coalesce(:before, '~')
    AND :part(fits)
@@ -52,8 +61,8 @@ SELECT run_id
  LIMIT :most
 
 -- :name few_runs
--- The same filters over runs that are known, lest all be walked for the few that have a tag.
-SELECT *
+-- The same filters over known runs: few have the tag, so walking over all runs would be slow.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (SELECT value FROM json_each(:run_ids))
    AND :part(fits)
@@ -61,14 +70,14 @@ SELECT *
  LIMIT :limit
 
 -- :name runs_among
--- The newest of those that fit, among so many of all as :scan says.
-SELECT *
+-- The newest that fit, among the newest :scan of all runs.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id
          FROM (SELECT id, task, queue, state, fingerprint, created_at
                  FROM duly_every_run
-                WHERE id < coalesce(:before, '~')  -- No id is beyond that; found by the key.
+                WHERE id < coalesce(:before, '~')  -- No id is greater. SQLite uses the key.
                 ORDER BY id DESC
                 LIMIT :scan)
         WHERE :part(fits)
@@ -77,8 +86,9 @@ SELECT *
  ORDER BY id DESC
 
 -- :name running_runs
--- By the index of what workers hold, which their slots bound: the oldest runs of all may be running.
-SELECT *
+-- By the index of claimed runs, whose number the slots of workers bound. The oldest runs of all may
+-- be running.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id
@@ -93,8 +103,8 @@ SELECT *
  ORDER BY id DESC
 
 -- :name live_runs
--- As above, among those that have not ended.
-SELECT *
+-- As above, among runs that have not ended.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id
@@ -116,7 +126,7 @@ SELECT *
 
 -- :name dead_among
 -- As above, among dead letters.
-SELECT *
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id
@@ -131,8 +141,8 @@ SELECT *
  ORDER BY id DESC
 
 -- :name tagged_runs
--- As above, among those that have a tag.
-SELECT *
+-- As above, among runs that have a tag.
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT run.id
@@ -151,8 +161,8 @@ SELECT *
  ORDER BY id DESC
 
 -- :name scanned
--- The last of so many runs, the newest first: how far a search of `runs` has come, and
--- when that one was made.
+-- The last of the newest :scan runs, which is as far as a search of `runs_among` has read, and the
+-- time when it was created.
 SELECT id, created_at FROM duly_every_run
  WHERE id < coalesce(:before, '~')
  ORDER BY id DESC
@@ -191,7 +201,7 @@ SELECT run_id FROM known JOIN duly_keys AS held ON held.task = known.task AND he
 
 -- :name dead_runs
 -- Dead letters alone, by their own index.
-SELECT *
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
@@ -204,7 +214,7 @@ SELECT *
 
 -- :name dead_runs_of_task
 -- As above, of one task.
-SELECT *
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead_by_task
@@ -216,7 +226,7 @@ SELECT *
 
 -- :name dead_runs_of_group
 -- As above, of one group.
-SELECT *
+SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
        SELECT id FROM duly_history INDEXED BY duly_history_dead
@@ -228,14 +238,14 @@ SELECT *
  ORDER BY id DESC
 
 -- :name dead_count
--- By their own index alone, up to a cap: every page of the dashboard asks.
+-- By their own index alone and up to a cap, because every page of the dashboard reads it.
 SELECT count(*)
   FROM (SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
          WHERE state IN ('failed', 'interrupted')
          LIMIT :cap)
 
 -- :name interrupted_count
--- Of so many dead letters, the newest: no index tells the states apart.
+-- Among the newest dead letters, because no index contains only the interrupted ones.
 SELECT count(*)
   FROM (SELECT state FROM duly_history INDEXED BY duly_history_dead_by_id
          WHERE state IN ('failed', 'interrupted')
@@ -303,7 +313,7 @@ SELECT counted.task, coalesce(counted.fingerprint, ''), runs, last.error, first.
  LIMIT :limit
 
 -- :name summary
--- Of a bounded number, so that it costs the same whatever the history holds.
+-- Of a bounded number of runs, so that a long history does not make it slower.
 SELECT queue, state, count(*), count(started_at), coalesce(sum(finished_at - started_at), 0)
   FROM (SELECT queue, state, started_at, finished_at
           FROM duly_history
@@ -365,9 +375,9 @@ SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay),
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run that has been due for longest, of each queue. The index has them in that order within a
--- lane and a priority, and is jumped over from one of these to the next, up to so many in a queue:
--- a run that others overtake for ever is so found, and no backlog is walked over.
+-- The run of each queue that has been due for longest. The index has runs in that order within a lane
+-- and a priority. The statement jumps from one of these to the next, up to `:jumps` in a queue. So it
+-- finds a run that others overtake for ever, without walking over a backlog.
 WITH RECURSIVE head(place, queue, lane, priority, number) AS (
     SELECT * FROM (SELECT rowid, queue, lane, priority, 1
                      FROM duly_runs INDEXED BY duly_runs_ready
@@ -445,7 +455,8 @@ SELECT id FROM duly_runs
  WHERE state = 'running' AND worker_id = :worker_id AND cancel_requested
 
 -- :name peek
--- Every term is a few probes of an index.
+-- Every term is a few probes of an index. The last two columns are the age of the floors and the time
+-- of the search for runs, which only PostgreSQL has.
 SELECT coalesce(
            max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
                AND lane < '~'), 0),
@@ -455,8 +466,8 @@ SELECT coalesce(
             SELECT min(due_at) AS at FROM duly_waiting WHERE parked IS NULL
             UNION ALL SELECT min(expires_at) FROM duly_waiting WHERE expires_at IS NOT NULL
             UNION ALL SELECT min(expires_at) FROM duly_runs
-                       WHERE state = 'queued' AND expires_at IS NOT NULL)),
-       (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL),
+                       WHERE state = 'queued' AND expires_at IS NOT NULL)) - :now,
+       (SELECT min(look_at) FROM duly_schedules WHERE look_at IS NOT NULL) - :now,
        EXISTS (SELECT 1 FROM duly_steps WHERE kind IN ('wait', 'gather') AND NOT done),
        EXISTS (SELECT 1 FROM duly_carried_lanes
                 WHERE lane IN ('carried', 'carried-hold')
@@ -464,9 +475,10 @@ SELECT coalesce(
        EXISTS (SELECT 1 FROM duly_carried_lanes
                 WHERE task NOT IN (SELECT value FROM json_each(:carried))),
        (SELECT min((SELECT min(stale_at) FROM duly_handed WHERE task = known.value))
-          FROM json_each(:carried) AS known),
+          FROM json_each(:carried) AS known) - :now,
        EXISTS (SELECT 1 FROM duly_runs INDEXED BY duly_runs_limited
-                WHERE state = 'queued' AND lane >= '~')
+                WHERE state = 'queued' AND lane >= '~'),
+       NULL, 0
   FROM duly_ready_lanes
 
 -- :name columns_of

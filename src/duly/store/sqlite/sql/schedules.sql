@@ -1,13 +1,13 @@
 -- schedules: fire what is due, and change what fires when.
 
 -- :name due
--- Schedules that should have been looked at that long ago, the longest ago first. With each: whether
--- its last run is live, and the number of failures after which it pauses.
+-- Schedules that have been due for that long, the most overdue first. With each: whether its last run
+-- is live, the number of failures after which it pauses, and the present time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
        OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = plan.last_run_id),
-       pause_after
+       pause_after, :now
   FROM duly_schedules AS plan
  WHERE look_at <= :now - :at_least AND look_at > :now - :less_than
  ORDER BY look_at LIMIT :limit
