@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
+from duly.store.ops.upkeep import RegisterWorker, Tick
 from duly.store.postgres import maintenance
 from duly.store.postgres.connection import PostgresSession
 
@@ -12,5 +12,4 @@ Verb = Callable[[PostgresSession, Any], Any]
 OPERATIONS: dict[type, Verb] = {
     RegisterWorker: maintenance.register,
     Tick: maintenance.tick,
-    Prune: maintenance.prune,
 }

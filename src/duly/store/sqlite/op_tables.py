@@ -6,7 +6,7 @@ from typing import Any
 
 from duly.store.ops.carriers import ClaimCarried
 from duly.store.ops.runs import ClaimRuns, Enqueue, EnqueueAgain, Settle
-from duly.store.ops.upkeep import Prune, RegisterWorker, Tick
+from duly.store.ops.upkeep import RegisterWorker, Tick
 from duly.store.sqlite import (
     claim,
     enqueue,
@@ -24,10 +24,7 @@ BATCHED: dict[type, Callable[[sqlite3.Cursor, Any, int], list[Any]]] = {
 SINGLE: dict[type, Verb] = {
     RegisterWorker: maintenance.register,
     Tick: maintenance.tick,
-    Prune: maintenance.prune,
     ClaimRuns: claim.claim,
     ClaimCarried: claim.claim_carried,
 }
 CLAIMING = (ClaimRuns, ClaimCarried)
-BY_BOTH_CLOCKS = (Prune,)
-"""Their leases are by the uptime, and the time for which they are kept is by the wall clock."""

@@ -42,7 +42,6 @@ from duly.store.schema import Schema, SchemaMigration
 from duly.store.sqlite import enqueue, migration_statements, steps
 from duly.store.sqlite.busy_timeout import commit, retry_while_busy
 from duly.store.sqlite.claim import ClaimTime
-from duly.store.sqlite.clock_readings import ClockReadings, read_clocks
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -53,7 +52,7 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.file_identity import adopt_file_if_idle
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.op_tables import BATCHED, BY_BOTH_CLOCKS, CLAIMING, SINGLE
+from duly.store.sqlite.op_tables import BATCHED, CLAIMING, SINGLE
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
 from duly.store.sqlite.transaction import SqliteTransaction
@@ -222,9 +221,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
             spread(found, places, answers)
         faultpoints.hit(f"{name}.before_commit")
 
-    def _time_for(self, kind: type) -> int | ClockReadings | ClaimTime:
-        if kind in BY_BOTH_CLOCKS:
-            return read_clocks(self._clock)
+    def _time_for(self, kind: type) -> int | ClaimTime:
         if kind in CLAIMING:
             now = self.now()
             self._last_claimed_at = max(now, self._last_claimed_at + 1)

@@ -1,9 +1,69 @@
 """What keeps a store in order."""
 
-from duly.store.count_rollup import COUNT_ROLLUPS
-from duly.store.ops.upkeep import RollUpCounts
+from duly.clock import MICROSECONDS
+from duly.core.states import PARENT_TAG
+from duly.limits import (
+    FOREVER_SECONDS,
+    KEPT_LOOK_SECONDS,
+    PARENT_LOOK_SECONDS,
+    TICK_BATCH,
+    TRANSACTION_BYTES,
+)
+from duly.store.count_rollup import COUNT_ROLLUPS, default_retention, next_prune_position
+from duly.store.ops.upkeep import Prune, Pruned, RollUpCounts
 from duly.store.transaction import Call, Transaction
 from duly.store.verbs.verb import verb
+
+_KINDS = (
+    "prune.drop_keys",
+    "prune.drop_firings",
+    "prune.drop_schedules",
+    "prune.drop_locks",
+    "prune.drop_events",
+    "prune.drop_acts",
+    "prune.drop_marks",
+)
+"""What a prune deletes besides runs, a bounded number of each kind."""
+
+
+@verb(Prune)
+def prune(transaction: Transaction, op: Prune) -> Pruned:
+    """Delete what is old, a bounded number of each kind."""
+    retention = {
+        "older_than": op.older_than,
+        "dead_older_than": op.older_than if op.dead_older_than is None else op.dead_older_than,
+        "acts_older_than": op.acts_kept,
+        "others_older_than": default_retention(op.older_than),
+        "never": FOREVER_SECONDS * MICROSECONDS,
+        "look": KEPT_LOOK_SECONDS * MICROSECONDS,
+        "parent_tag": PARENT_TAG,
+        "parent_look": PARENT_LOOK_SECONDS * MICROSECONDS,
+        "limit": min(op.limit, TICK_BATCH),
+        "bytes": TRANSACTION_BYTES,
+    }
+    looked_at, after = _note_short_retentions(transaction, op)
+    names = ("prune.drop_runs", *_KINDS, "prune.drop_workers")
+    runs, *kinds, _ = transaction.execute_all([Call(name, retention) for name in names])
+    # Without a row, there was no run to judge.
+    pruned, most, is_cut = runs.rows[0] if runs.rows else (0, 0, False)
+    most = max(looked_at, most, *(kind.number for kind in kinds))
+    return Pruned(pruned, min(op.limit, TICK_BATCH) if is_cut else most, after)
+
+
+def _note_short_retentions(transaction: Transaction, op: Prune) -> tuple[int, int]:
+    """Record until when runs are kept whose tasks keep them for less than the usual time.
+
+    Return how many runs were looked at, and where the next prune continues.
+    """
+    shortest = transaction.value("prune.shortest")
+    if shortest is None or shortest >= op.older_than:
+        return 0, 0
+    limit = min(op.limit, TICK_BATCH)
+    found = transaction.row("prune.brief", older_than=op.older_than, after=op.after, limit=limit)
+    assert found is not None  # noqa: S101 - the statement counts
+    count, last, began, now = found
+    is_full = count == limit
+    return count, next_prune_position(began, max(began, last), now, is_full=is_full)
 
 
 @verb(RollUpCounts)

@@ -2,10 +2,13 @@
 -- No statement joins a growing table with the rows that it picked; claim.sql says why.
 
 -- :name brief
--- Runs that ended lately: of tasks that keep them for less than the usual time, until then.
+-- Runs that ended lately: of tasks that keep them for less than the usual time, until then. Returns how
+-- many runs were looked at, the end of the last one, where the look began, and the time.
 WITH lately AS MATERIALIZED (
     SELECT id, task, finished_at FROM duly_history
-     WHERE finished_at >= duly_time(%(after)s::bigint) AND state NOT IN ('failed', 'interrupted')
+     WHERE finished_at >= duly_time(greatest(%(after)s::bigint, duly_microseconds(duly_now())
+                                                                - %(older_than)s::bigint))
+       AND state NOT IN ('failed', 'interrupted')
        AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
@@ -19,11 +22,15 @@ WITH lately AS MATERIALIZED (
                              JOIN duly_retentions AS own ON own.task = lately.task
                             WHERE own.kept < %(older_than)s::bigint))
 )
-SELECT pg_catalog.count(*), coalesce(duly_microseconds(pg_catalog.max(finished_at)), 0) FROM lately
+SELECT pg_catalog.count(*), coalesce(duly_microseconds(pg_catalog.max(finished_at)), 0),
+       greatest(%(after)s::bigint,
+                duly_microseconds(duly_now()) - %(older_than)s::bigint),
+       duly_microseconds(duly_now())
+  FROM lately
 
 -- :name shortest
--- Whether a task keeps its runs for less than the usual time.
-SELECT pg_catalog.min(kept), duly_microseconds(duly_now()) FROM duly_retentions
+-- For how long the task keeps its runs that keeps them for the shortest time.
+SELECT pg_catalog.min(kept) FROM duly_retentions
 
 -- :name drop_runs
 -- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
@@ -232,21 +239,20 @@ WITH RECURSIVE known(task) AS (
 DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
 
 -- :name drop_workers
+-- Also duties whose names carry settings that no worker has any more, and old floors of limits. SQLite
+-- has neither.
+WITH duties AS (
+    DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - interval '30 days'
+), floors AS (
+    DELETE FROM duly_limit_floors
+     WHERE name = ANY (ARRAY(SELECT name FROM duly_limit_floors
+                              WHERE noted_at < duly_now() - interval '1 hour'
+                              LIMIT %(limit)s
+                                FOR UPDATE SKIP LOCKED))
+)
 DELETE FROM duly_workers
  WHERE state <> 'live'
    AND stopped_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
-
--- :name drop_duties
--- Only here: duties whose names carry settings that no worker has any more.
-DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - interval '30 days'
-
--- :name drop_limit_floors
--- Only here: SQLite has no floors.
-DELETE FROM duly_limit_floors
- WHERE name = ANY (ARRAY(SELECT name FROM duly_limit_floors
-                          WHERE noted_at < duly_now() - interval '1 hour'
-                          LIMIT %(limit)s
-                            FOR UPDATE SKIP LOCKED))
 
 -- :name fold
 -- Adds up old tallies of one span in rows of a longer span, and deletes them. The rows are written in one

@@ -1,82 +1,122 @@
 -- prune: forget finished runs and keys whose time is over.
 
+-- :part bytes
+length(CAST(arguments AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)
+           + coalesce(length(CAST(traceback AS BLOB)), 0) AS bytes
+
+-- :part judged
+-- Runs whose usual time is over, or that were kept for longer until now, with two instants each: until
+-- when a run is kept for the usual time, and until when as its task says or by its key. A task can have
+-- only its dead letters kept for longer. A child is kept while its parent may still ask for its result:
+-- while the parent is live or a dead letter. The runs end with the one whose payloads reach a number of
+-- bytes.
+WITH ended AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, created_at, false AS dead, :part(bytes)
+      FROM duly_history INDEXED BY duly_history_ended
+     WHERE finished_at < :now - :older_than AND state NOT IN ('failed', 'interrupted')
+       AND kept_until IS NULL
+     ORDER BY finished_at LIMIT :limit
+), died AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, created_at, true AS dead, :part(bytes)
+      FROM duly_history INDEXED BY duly_history_died
+     WHERE finished_at < :now - :dead_older_than AND state IN ('failed', 'interrupted')
+       AND kept_until IS NULL
+     ORDER BY finished_at LIMIT :limit
+), kept AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, created_at,
+           state IN ('failed', 'interrupted') AS dead, :part(bytes)
+      FROM duly_history INDEXED BY duly_history_kept
+     WHERE kept_until <= :now
+     ORDER BY kept_until LIMIT :limit
+), old AS MATERIALIZED (
+    SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+      FROM (SELECT * FROM ended UNION ALL SELECT * FROM died UNION ALL SELECT * FROM kept)
+), judged AS MATERIALIZED (
+    SELECT old.id,
+           CASE WHEN old.dead THEN old.finished_at + :dead_older_than
+                WHEN own.kept IS NULL THEN old.finished_at + :older_than
+                ELSE 0 END AS usual_until,
+           max(coalesce(old.finished_at + own.kept, 0),
+               coalesce((SELECT coalesce(expires_at, :now + :never) FROM duly_keys
+                          WHERE task = old.task AND key = old.key AND run_id = old.id), 0),
+               CASE WHEN old.tags IS NOT NULL AND EXISTS (
+                         SELECT 1 FROM duly_every_run AS parent
+                          WHERE parent.id = json_extract(old.tags, '$."' || :parent_tag || '"')
+                            AND parent.state NOT IN ('succeeded', 'cancelled'))
+                    THEN :now + :parent_look ELSE 0 END) AS own_until
+      FROM old
+      LEFT JOIN duly_retentions AS own ON own.task = old.task
+     WHERE old.bytes_before < :bytes
+)
+
 -- :name shortest
--- Whether a task keeps its runs for less than the usual time.
+-- For how long the task keeps its runs that keeps them for the shortest time.
 SELECT min(kept) FROM duly_retentions
 
 -- :name brief
--- Runs that ended lately, and until when their tasks keep them if that is less than the usual time.
-SELECT ended.id, ended.finished_at,
-       (SELECT ended.finished_at + kept FROM duly_retentions
-         WHERE task = ended.task AND kept < :older_than)
-  FROM duly_history AS ended INDEXED BY duly_history_ended
- WHERE ended.finished_at >= :after AND ended.state NOT IN ('failed', 'interrupted')
-   AND ended.kept_until IS NULL
- ORDER BY ended.finished_at LIMIT :limit
+-- Runs that ended lately: of tasks that keep them for less than the usual time, until then. Returns how
+-- many runs were looked at, the end of the last one, where the look began, and the time.
+-- :answer
+SELECT count(*), coalesce(max(finished_at), 0), max(:after, :now - :older_than), :now
+  FROM (SELECT finished_at FROM duly_history INDEXED BY duly_history_ended
+         WHERE finished_at >= max(:after, :now - :older_than)
+           AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
+         ORDER BY finished_at LIMIT :limit)
+-- :then
+UPDATE duly_history
+   SET kept_until = finished_at + (SELECT kept FROM duly_retentions AS own
+                                    WHERE own.task = duly_history.task)
+ WHERE id IN (SELECT lately.id
+                FROM (SELECT id, task FROM duly_history INDEXED BY duly_history_ended
+                       WHERE finished_at >= max(:after, :now - :older_than)
+                         AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
+                       ORDER BY finished_at LIMIT :limit) AS lately
+                JOIN duly_retentions AS own ON own.task = lately.task
+               WHERE own.kept < :older_than)
 
--- :name old_runs
-SELECT id FROM duly_history INDEXED BY duly_history_ended
- WHERE finished_at < :before AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
- ORDER BY finished_at LIMIT :limit
-
--- :name old_dead
-SELECT id FROM duly_history INDEXED BY duly_history_died
- WHERE finished_at < :died_before AND state IN ('failed', 'interrupted') AND kept_until IS NULL
- ORDER BY finished_at LIMIT :limit
-
--- :name no_longer_kept
-SELECT id FROM duly_history INDEXED BY duly_history_kept
- WHERE kept_until <= :now
- ORDER BY kept_until LIMIT :limit
-
--- :name judged
--- Each with two instants: until when it is kept for the usual time, and until when as its task says
--- or by its key. A task can have dead letters kept for longer only. A child is kept while its parent
--- may still ask for its result: while that is live or a dead letter.
-SELECT ended.id, max(ended.finished_at, ended.created_at),
-       CASE WHEN ended.state IN ('failed', 'interrupted') THEN ended.finished_at + :dead_older_than
-            WHEN own.kept IS NULL THEN ended.finished_at + :older_than
-            ELSE 0 END,
-       max(coalesce(ended.finished_at + own.kept, 0),
-           coalesce((SELECT coalesce(expires_at, :never) FROM duly_keys
-                      WHERE task = ended.task AND key = ended.key AND run_id = ended.id), 0),
-           CASE WHEN ended.tags IS NOT NULL AND EXISTS (
-                     SELECT 1 FROM duly_every_run AS parent
-                      WHERE parent.id = json_extract(ended.tags, '$."' || :parent_tag || '"')
-                        AND parent.state NOT IN ('succeeded', 'cancelled'))
-                THEN :now + :parent_look ELSE 0 END)
-  FROM json_each(:ids) AS old
-  JOIN duly_history AS ended ON ended.id = old.value
-  LEFT JOIN duly_retentions AS own ON own.task = ended.task
-
--- :name keep
-UPDATE duly_history SET kept_until = :until WHERE id = :run_id
-
--- :name count
+-- :name drop_runs
+-- Each run is kept as its task says, or for the usual time, and never less than its key. A run that is
+-- kept though its usual time is over is out of the way until it is not. Returns how many runs were
+-- deleted, the largest number of any kind, and whether runs are left because the payloads are large.
+-- :answer
+:part(judged)
+SELECT (SELECT count(*) FROM judged WHERE max(usual_until, own_until) <= :now),
+       max((SELECT count(*) FROM ended), (SELECT count(*) FROM died), (SELECT count(*) FROM kept)),
+       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
+-- :then
+-- The runs that go get a mark that no other transaction sees.
+-- :stop-if-none
+:part(judged)
+UPDATE duly_history
+   SET kept_until = CASE WHEN max(judged.usual_until, judged.own_until) <= :now THEN -1
+                         WHEN judged.own_until > :now THEN min(judged.own_until, :now + :look) END
+  FROM judged
+ WHERE duly_history.id = judged.id
+-- :then
 UPDATE duly_accounts
-   SET pruned = pruned + :pruned, pruned_until = max(coalesce(pruned_until, 0), :until)
-
--- :name drop_run
--- Its payloads are bounded by their bytes; PostgreSQL does so in one statement.
-DELETE FROM duly_history WHERE id = :run_id
-RETURNING length(CAST(arguments AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)
-          + coalesce(length(CAST(traceback AS BLOB)), 0)
-
--- :name drop_attempts
-DELETE FROM duly_attempts WHERE run_id = :run_id
-
--- :name drop_logs
-DELETE FROM duly_logs WHERE run_id = :run_id
-
--- :name drop_tags
-DELETE FROM duly_tags WHERE run_id = :run_id
-
--- :name drop_steps
-DELETE FROM duly_steps WHERE run_id = :run_id
+   SET pruned = pruned + (SELECT count(*) FROM duly_history WHERE kept_until = -1),
+       pruned_until = max(coalesce(pruned_until, 0),
+                          (SELECT max(max(finished_at, created_at)) FROM duly_history
+                            WHERE kept_until = -1))
+ WHERE EXISTS (SELECT 1 FROM duly_history WHERE kept_until = -1)
+-- :then
+DELETE FROM duly_attempts
+ WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+-- :then
+DELETE FROM duly_logs
+ WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+-- :then
+DELETE FROM duly_tags
+ WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+-- :then
+DELETE FROM duly_steps
+ WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+-- :then
+DELETE FROM duly_history WHERE kept_until = -1
 
 -- :name drop_events
 DELETE FROM duly_events
- WHERE name IN (SELECT name FROM duly_events WHERE sent_at < :before ORDER BY sent_at LIMIT :limit)
+ WHERE name IN (SELECT name FROM duly_events WHERE sent_at < :now - :older_than ORDER BY sent_at LIMIT :limit)
 
 -- :name drop_keys
 DELETE FROM duly_keys
@@ -86,7 +126,7 @@ DELETE FROM duly_keys
 -- :name drop_firings
 DELETE FROM duly_firings
  WHERE (schedule, instant) IN (SELECT schedule, instant FROM duly_firings
-                                WHERE fired_at < :before AND outcome <> 'waiting' LIMIT :limit)
+                                WHERE fired_at < :now - :older_than AND outcome <> 'waiting' LIMIT :limit)
 
 -- :name drop_schedules
 -- Those of code stay: there are only as many as the code has, and one that ran once must not run
@@ -94,30 +134,30 @@ DELETE FROM duly_firings
 DELETE FROM duly_schedules
  WHERE name IN (SELECT name FROM duly_schedules
                  WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
-                   AND updated_at < :before
+                   AND updated_at < :now - :others_older_than
                  ORDER BY updated_at LIMIT :limit)
 
--- :name idle_locks
--- Only here, as keep_fence: PostgreSQL drops them in one statement. Idle since an earlier start of
--- the machine, or for long.
-SELECT name, fence FROM duly_locks
- WHERE (boot < :boot OR boot > :boot OR (boot = :boot AND expires_at < :idle_since)) AND name <> ''
- LIMIT :limit
-
--- :name keep_fence
--- Only here: the row without a name keeps the largest fence of those that are gone, so that fences only grow.
-INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
-VALUES ('', NULL, '', :fence, 0, '')
-    ON CONFLICT (name) DO UPDATE SET fence = max(fence, excluded.fence)
-
 -- :name drop_locks
-DELETE FROM duly_locks WHERE name IN (SELECT value FROM json_each(:names))
+-- Locks that were held last before the machine was started, or long ago. The row without a name keeps the
+-- largest fence of the locks that are gone, so that fences only grow.
+INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
+SELECT '', NULL, '', max(fence), 0, ''
+  FROM (SELECT fence FROM duly_locks
+         WHERE (boot <> :boot OR expires_at < :uptime - :others_older_than) AND name <> ''
+         ORDER BY name LIMIT :limit)
+HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE SET fence = max(fence, excluded.fence)
+-- :then
+DELETE FROM duly_locks
+ WHERE name IN (SELECT name FROM duly_locks
+                 WHERE (boot <> :boot OR expires_at < :uptime - :others_older_than) AND name <> ''
+                 ORDER BY name LIMIT :limit)
 
 -- :name drop_acts
 -- They are in the order in which they were done: the oldest are looked at.
 DELETE FROM duly_acts
  WHERE rowid IN (SELECT rowid FROM (SELECT rowid, at FROM duly_acts ORDER BY rowid LIMIT :limit)
-                  WHERE at < :before)
+                  WHERE at < :now - :acts_older_than)
 
 -- :name drop_marks
 -- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
@@ -132,14 +172,14 @@ WITH RECURSIVE known(task) AS (
 DELETE FROM duly_handed
  WHERE run_id IN (SELECT mark.run_id
                     FROM known
-                    JOIN duly_handed AS mark ON mark.task = known.task AND mark.stale_at < :before
+                    JOIN duly_handed AS mark ON mark.task = known.task AND mark.stale_at < :now - :others_older_than
                    WHERE NOT EXISTS (SELECT 1 FROM duly_runs
                                       WHERE id = mark.run_id AND state = 'queued'
                                         AND lane IN ('handed', 'handed-hold'))
                    LIMIT :limit)
 
 -- :name drop_workers
-DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :before
+DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :now - :others_older_than
 
 -- :name fold
 -- Adds up old tallies of one span in rows of a longer span, and deletes them. Workers of versions that
