@@ -95,6 +95,13 @@ class Transaction(Protocol):
         """
         ...
 
+    def refuse_copy(self) -> None:
+        """Refuse a worker if this database is a copy of another one with runs that may have run.
+
+        Only a file can be such a copy, so this does nothing on PostgreSQL.
+        """
+        ...
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         ...

@@ -9,7 +9,6 @@ from duly.limits import TICK_BATCH, TRANSACTION_BYTES
 from duly.store.ops.op import AnyOp
 from duly.store.ops.upkeep import (
     DutyTurn,
-    RegisterWorker,
     Tick,
     Ticked,
 )
@@ -17,7 +16,6 @@ from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.steps import wake_by_events
 from duly.store.statements import load
 
-RECOVER = load("duly.store.postgres", "recover")
 TICK = load("duly.store.postgres", "tick")
 
 LONGEST_DUTY = "300s"
@@ -29,13 +27,6 @@ class TickResult(NamedTuple):
 
     ticked: Ticked
     dead_rows: int
-
-
-def register(session: PostgresSession, op: RegisterWorker) -> None:
-    """Make a worker known and live."""
-    session.execute(RECOVER["register"], op._asdict())
-    session.execute(RECOVER["forget_retentions"], op._asdict())
-    session.execute(RECOVER["note_retentions"], op._asdict())
 
 
 def has_turn(session: PostgresSession, op: AnyOp) -> bool:

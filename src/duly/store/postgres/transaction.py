@@ -84,6 +84,9 @@ class PostgresTransaction:
         rows = self.execute(name, **parameters).rows
         return rows[0] if rows else None
 
+    def refuse_copy(self) -> None:
+        """Do nothing, since a database of a server is not a file that can be copied."""
+
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""
         insert(self.session, enqueues)

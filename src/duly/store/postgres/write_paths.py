@@ -31,7 +31,6 @@ from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import enqueue, enqueue_keyed
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames, NameHeld
-from duly.store.postgres.op_tables import OPERATIONS
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection, WriteFailureRecord
 from duly.store.postgres.session_settings import HOT, KEYED, UPKEEP
 from duly.store.postgres.settle import settle_alone
@@ -279,8 +278,9 @@ class WritePaths:
         try:
             if not maintenance.has_turn(session, op):
                 return None
-            old = OPERATIONS.get(type(op))
-            return old(session, op) if old else carry_out(PostgresTransaction(session), op)
+            if isinstance(op, Tick):
+                return maintenance.tick(session, op)
+            return carry_out(PostgresTransaction(session), op)
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
 

@@ -6,22 +6,12 @@ import sqlite3
 from duly.limits import (
     TRANSACTION_BYTES,
 )
-from duly.store.ops.upkeep import RegisterWorker, Tick, Ticked
-from duly.store.sqlite.file_identity import check_for_worker
+from duly.store.ops.upkeep import Tick, Ticked
 from duly.store.sqlite.transaction import transaction_at
 from duly.store.statements import load
 from duly.store.verbs.operators import end_queued
 
-RECOVER = load("duly.store.sqlite", "recover")
 TICK = load("duly.store.sqlite", "tick")
-
-
-def register(cursor: sqlite3.Cursor, op: RegisterWorker, now: int) -> None:
-    """Make a worker known and live; refuse one on a copy of another store."""
-    check_for_worker(cursor)
-    cursor.execute(RECOVER["register"], op._asdict() | {"now": now})
-    cursor.execute(RECOVER["forget_retentions"], op._asdict())
-    cursor.execute(RECOVER["note_retentions"], op._asdict())
 
 
 def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:

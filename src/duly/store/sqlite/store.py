@@ -16,6 +16,7 @@ from duly.interrupts import defer_interrupts
 from duly.store.group_commit import Answers
 from duly.store.hints import HintCallback, UnnamedHints, WakeCallback
 from duly.store.migrator import record_of
+from duly.store.ops.carriers import ClaimCarried
 from duly.store.ops.op import (
     FACTS,
     A,
@@ -28,8 +29,9 @@ from duly.store.ops.op import (
     makes_ready,
     spread,
 )
-from duly.store.ops.runs import Accepted, Enqueue
+from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle
 from duly.store.ops.steps import SendEvent
+from duly.store.ops.upkeep import Tick
 from duly.store.outage_wait import (
     as_repeatable,
     retry_after_error,
@@ -41,7 +43,7 @@ from duly.store.read_deadline import seconds_left
 from duly.store.schema import Schema, SchemaMigration
 from duly.store.sqlite import enqueue, migration_statements, steps
 from duly.store.sqlite.busy_timeout import commit, retry_while_busy
-from duly.store.sqlite.claim import ClaimTime
+from duly.store.sqlite.claim import ClaimTime, claim, claim_carried
 from duly.store.sqlite.connection import (
     WriteLock,
     check_place,
@@ -52,8 +54,9 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.file_identity import adopt_file_if_idle
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.op_tables import BATCHED, CLAIMING, SINGLE
+from duly.store.sqlite.maintenance import tick
 from duly.store.sqlite.process_resources import SqliteResources, opening
+from duly.store.sqlite.settle import settle
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.wakeup import SqliteHints
@@ -202,18 +205,10 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return accepted
 
     def _write_group(self, transaction: SqliteTransaction, group: Group, answers: Answers) -> None:
-        cursor = transaction.cursor
         kind, places, ops = group
         name = FACTS[kind].fault
         faultpoints.hit(f"{name}.before_write")
-        if kind in BATCHED:
-            found = BATCHED[kind](cursor, ops, self.now())
-        else:
-            verb = SINGLE.get(kind)
-            if verb is None:
-                found = [carry_out(transaction, op) for op in ops]
-            else:
-                found = [verb(cursor, op, self._time_for(kind)) for op in ops]
+        found = self._carry_out(transaction, kind, ops)
         first, last = places[0], places[-1] + 1
         if last - first == len(places):
             answers[first:last] = found
@@ -221,12 +216,24 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
             spread(found, places, answers)
         faultpoints.hit(f"{name}.before_commit")
 
-    def _time_for(self, kind: type) -> int | ClaimTime:
-        if kind in CLAIMING:
-            now = self.now()
-            self._last_claimed_at = max(now, self._last_claimed_at + 1)
-            return ClaimTime(now, self._last_claimed_at)
-        return self.now()
+    def _carry_out(self, transaction: SqliteTransaction, kind: type, ops: Sequence[Any]) -> Answers:
+        """Carry out ops of one kind. A few kinds are written for SQLite alone, most of them hot."""
+        cursor, now = transaction.cursor, transaction.now
+        if issubclass(kind, Enqueue):
+            return enqueue.enqueue(cursor, ops, now)
+        if kind is Settle:
+            return settle(cursor, ops, now)
+        if kind is ClaimRuns:
+            return [claim(cursor, op, self._claim_time(now)) for op in ops]
+        if kind is ClaimCarried:
+            return [claim_carried(cursor, op, self._claim_time(now)) for op in ops]
+        if kind is Tick:
+            return [tick(cursor, op, now) for op in ops]
+        return [carry_out(transaction, op) for op in ops]
+
+    def _claim_time(self, now: int) -> ClaimTime:
+        self._last_claimed_at = max(now, self._last_claimed_at + 1)
+        return ClaimTime(now, self._last_claimed_at)
 
     def transaction_of(self, cursor: sqlite3.Cursor) -> SqliteTransaction:
         """Return the transaction that is open on a cursor, as verbs see it."""

@@ -12,7 +12,7 @@ from duly.clock import Clock, SystemClock, boot_id
 from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.refusal import ValueRefused
 from duly.store.sqlite.enqueue import enqueue
-from duly.store.sqlite.file_identity import adopt_file
+from duly.store.sqlite.file_identity import adopt_file, check_for_worker
 from duly.store.sqlite.settle import settle
 from duly.store.statements import ScriptPart, load
 from duly.store.transaction import Call, Result, Row, Rows
@@ -93,6 +93,10 @@ class SqliteTransaction:
 
     def coordinate(self, name: str, /, **parameters: Any) -> None:  # noqa: ANN401 - as the protocol
         """Do nothing, since one transaction writes at a time."""
+
+    def refuse_copy(self) -> None:
+        """Refuse a worker if this file is a copy of another one with runs that may have run."""
+        check_for_worker(self.cursor)
 
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
         """Accept runs without keys."""

@@ -10,7 +10,7 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.store.count_rollup import COUNT_ROLLUPS, default_retention, next_prune_position
-from duly.store.ops.upkeep import Prune, Pruned, RollUpCounts
+from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts
 from duly.store.transaction import Call, Transaction
 from duly.store.verbs.verb import verb
 
@@ -24,6 +24,15 @@ _KINDS = (
     "prune.drop_marks",
 )
 """What a prune deletes besides runs, a bounded number of each kind."""
+
+
+@verb(RegisterWorker)
+def register(transaction: Transaction, op: RegisterWorker) -> None:
+    """Make a worker known and live. Refuse a worker on a copy of another store."""
+    transaction.refuse_copy()
+    worker = op._asdict()
+    calls = ("recover.register", "recover.forget_retentions", "recover.note_retentions")
+    transaction.execute_all([Call(name, worker) for name in calls])
 
 
 @verb(Prune)

@@ -86,12 +86,11 @@ SELECT (SELECT count(*) FROM judged WHERE max(usual_until, own_until) <= :now),
 -- :then
 -- The runs that go get a mark that no other transaction sees.
 -- :stop-if-none
-:part(judged)
 UPDATE duly_history
-   SET kept_until = CASE WHEN max(judged.usual_until, judged.own_until) <= :now THEN -1
-                         WHEN judged.own_until > :now THEN min(judged.own_until, :now + :look) END
-  FROM judged
- WHERE duly_history.id = judged.id
+   SET kept_until = CASE WHEN max(run.usual_until, run.own_until) <= :now THEN -1
+                         WHEN run.own_until > :now THEN min(run.own_until, :now + :look) END
+  FROM (:part(judged) SELECT * FROM judged) AS run
+ WHERE duly_history.id = run.id
 -- :then
 UPDATE duly_accounts
    SET pruned = pruned + (SELECT count(*) FROM duly_history WHERE kept_until = -1),
@@ -160,19 +159,20 @@ DELETE FROM duly_acts
                   WHERE at < :now - :acts_older_than)
 
 -- :name drop_marks
--- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
--- that a prune that finds nothing reads next to nothing.
-WITH RECURSIVE known(task) AS (
-    SELECT min(task) FROM duly_handed
-    UNION ALL
-    SELECT (SELECT min(task) FROM duly_handed WHERE task > known.task)
-      FROM known
-     WHERE known.task IS NOT NULL
-)
+-- Of runs that another engine no longer has, and of tasks that no worker hands over. By tasks, so that
+-- a prune that finds nothing reads next to nothing.
 DELETE FROM duly_handed
- WHERE run_id IN (SELECT mark.run_id
+ WHERE run_id IN (WITH RECURSIVE known(task) AS (
+                      SELECT min(task) FROM duly_handed
+                      UNION ALL
+                      SELECT (SELECT min(task) FROM duly_handed WHERE task > known.task)
+                        FROM known
+                       WHERE known.task IS NOT NULL
+                  )
+                  SELECT mark.run_id
                     FROM known
-                    JOIN duly_handed AS mark ON mark.task = known.task AND mark.stale_at < :now - :others_older_than
+                    JOIN duly_handed AS mark
+                      ON mark.task = known.task AND mark.stale_at < :now - :others_older_than
                    WHERE NOT EXISTS (SELECT 1 FROM duly_runs
                                       WHERE id = mark.run_id AND state = 'queued'
                                         AND lane IN ('handed', 'handed-hold'))

@@ -128,33 +128,36 @@ VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
 -- step around it that began and vanished is for a person to resolve. The step around a wait is not
 -- recorded, so a wait stays if it began before the step.
 -- All of them are found before the first is deleted, which may be the step itself.
-WITH RECURSIVE inside (name) AS (
-    SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :from_step
-     UNION
-    SELECT inner_one.name
-      FROM duly_steps AS inner_one
-      JOIN inside ON inner_one.awaited = inside.name
-     WHERE inner_one.run_id = :run_id AND inner_one.kind = 'step'
-), around (name) AS (
-    SELECT awaited FROM duly_steps
-     WHERE run_id = :run_id AND name = :from_step AND kind = 'step'
-     UNION
-    SELECT outer_one.awaited
-      FROM duly_steps AS outer_one
-      JOIN around ON outer_one.name = around.name
-     WHERE outer_one.run_id = :run_id AND outer_one.kind = 'step'
-), forgotten (name) AS (
-    SELECT name FROM inside
-     UNION
-    SELECT outer_one.name
-      FROM duly_steps AS outer_one
-      JOIN around ON outer_one.name = around.name
-     WHERE outer_one.run_id = :run_id AND outer_one.done
-     UNION
-    SELECT later.name
-      FROM duly_steps AS later
-      JOIN duly_steps AS first ON first.run_id = later.run_id AND first.name = :from_step
-     WHERE later.run_id = :run_id AND (later.began_at, later.name) >= (first.began_at, first.name)
-)
 DELETE FROM duly_steps
- WHERE run_id = :run_id AND kind <> 'epoch' AND name IN (SELECT name FROM forgotten)
+ WHERE run_id = :run_id AND kind <> 'epoch'
+   AND name IN (
+       WITH RECURSIVE inside (name) AS (
+           SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :from_step
+            UNION
+           SELECT inner_one.name
+             FROM duly_steps AS inner_one
+             JOIN inside ON inner_one.awaited = inside.name
+            WHERE inner_one.run_id = :run_id AND inner_one.kind = 'step'
+       ), around (name) AS (
+           SELECT awaited FROM duly_steps
+            WHERE run_id = :run_id AND name = :from_step AND kind = 'step'
+            UNION
+           SELECT outer_one.awaited
+             FROM duly_steps AS outer_one
+             JOIN around ON outer_one.name = around.name
+            WHERE outer_one.run_id = :run_id AND outer_one.kind = 'step'
+       ), forgotten (name) AS (
+           SELECT name FROM inside
+            UNION
+           SELECT outer_one.name
+             FROM duly_steps AS outer_one
+             JOIN around ON outer_one.name = around.name
+            WHERE outer_one.run_id = :run_id AND outer_one.done
+            UNION
+           SELECT later.name
+             FROM duly_steps AS later
+             JOIN duly_steps AS first ON first.run_id = later.run_id AND first.name = :from_step
+            WHERE later.run_id = :run_id
+              AND (later.began_at, later.name) >= (first.began_at, first.name)
+       )
+       SELECT name FROM forgotten)
