@@ -9,7 +9,7 @@ from duly.store.ops.upkeep import DutyTurn
 
 
 class HandedOver(NamedTuple):
-    """What a HandOver did."""
+    """The result of a HandOver."""
 
     messages: list[CarrierMessage]
     """The messages to send now."""

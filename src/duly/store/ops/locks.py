@@ -6,7 +6,7 @@ from duly.store.ops.op import Facts, LostReply, Phase, op
 
 
 class Locked(NamedTuple):
-    """Who holds a lock after an AcquireLock, and for how many microseconds."""
+    """The owner of a lock after an AcquireLock, and its time in microseconds."""
 
     is_ours: bool
     fence: int

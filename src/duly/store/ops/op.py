@@ -1,4 +1,4 @@
-"""What an op is, and the facts about each kind of op that every database needs."""
+"""Ops, and the facts about each kind of op that every database needs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
@@ -24,14 +24,13 @@ AnyOp = Op[object]
 
 
 class Phase(IntEnum):
-    """When a kind of op is carried out, among the ops of one call or one commit.
+    """The place of a kind of op among the ops of one call or one commit.
 
-    The ops of one phase are carried out in the order in which they were given, as far as they are
-    about the same run.
+    Ops of one phase that are about the same run are carried out in the order of the call.
     """
 
     UPDATE = 0
-    """What running attempts report, since their ends may be in the same commit."""
+    """Reports of running attempts come first, since their ends may be in the same commit."""
     SETTLE = 1
     ENQUEUE = 2
     OPERATE = 3
@@ -88,7 +87,7 @@ class OpWriter:
 
 
 class Facts(NamedTuple):
-    """What a store has to know about a kind of op, besides how to carry it out."""
+    """Everything that a store must know about a kind of op, except how to carry it out."""
 
     phase: Phase
     fault: str
@@ -150,7 +149,7 @@ class Group(NamedTuple):
 
 
 def in_order(ops: Sequence[AnyOp]) -> list[Group]:
-    """Return the ops in the order in which they are carried out, with their places."""
+    """Return the ops in the order of their phases, with their places."""
     kinds = list(map(type, ops))
     if kinds.count(kinds[0]) == len(kinds):
         return [Group(kinds[0], range(len(ops)), ops)]

@@ -1,4 +1,4 @@
-"""What becomes of the runs of workers that are gone."""
+"""Recovery of the runs of workers that are gone."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # Programs that only enqueue need no cron expressions.
 
 
 class Fired(NamedTuple):
-    """What a FireSchedules did."""
+    """The result of a FireSchedules."""
 
     looked_at: int
     """The number of schedules that were written."""
@@ -39,7 +39,7 @@ class FireSchedules(NamedTuple):
 
 
 class PutScheduleResult(NamedTuple):
-    """What became of a PutSchedule."""
+    """The result of a PutSchedule."""
 
     what: str
     """created, changed, unchanged, kept or refused."""
@@ -71,7 +71,7 @@ class PutSchedule(NamedTuple):
     rules: str
     expires: int | None = None
     on_duplicate: str = "replace"
-    """What becomes of an existing schedule: "replace", "keep" or "error"."""
+    """The treatment of an existing schedule: "replace", "keep" or "error"."""
 
     def answer(self) -> PutScheduleResult | ScheduleBehind:
         """Return the type of the answer."""

@@ -94,7 +94,7 @@ class WakeRuns(NamedTuple):
 
 
 class Rechecked(NamedTuple):
-    """What a RecheckWaits did."""
+    """The result of a RecheckWaits."""
 
     roused: int
     """The number of runs that are ready now."""
@@ -123,7 +123,7 @@ class RecheckWaits(NamedTuple):
 
 
 class ResolvedStep(NamedTuple):
-    """What a ResolveStep did."""
+    """The result of a ResolveStep."""
 
     steps: tuple[str, ...]
     """The resolved steps: the step and the steps inside it."""

@@ -1,4 +1,4 @@
-"""What keeps a store in order: workers register, due runs become ready, old runs go."""
+"""Upkeep of a store: workers register, due runs become ready, old runs are deleted."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class RegisterWorker(NamedTuple):
     queues: str
     tasks: str
     lanes: str = "{}"
-    """By task, as JSON: the lane in which this worker runs it."""
+    """The lane of each task in this worker, as JSON."""
     retentions: str = "{}"
     """By task, as JSON: for how many microseconds its runs are kept, if the task says so."""
     version: str | None = None
@@ -43,7 +43,7 @@ class RegisterWorker(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """What a Tick did."""
+    """The result of a Tick."""
 
     promoted: int
     parked: int
@@ -67,7 +67,7 @@ class Tick(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What a Prune did."""
+    """The result of a Prune."""
 
     runs: int
     """The number of deleted runs."""

@@ -1,4 +1,4 @@
-"""What keeps a store in order."""
+"""Upkeep of a store."""
 
 from duly.clock import MICROSECONDS
 from duly.core.states import PARENT_TAG
@@ -23,7 +23,7 @@ _KINDS = (
     "prune.drop_acts",
     "prune.drop_marks",
 )
-"""What a prune deletes besides runs, a bounded number of each kind."""
+"""A prune deletes a bounded number of each of these kinds, besides runs."""
 
 
 @verb(RegisterWorker)
