@@ -1,4 +1,4 @@
-"""How duly connects to PostgreSQL, and what its sessions can do."""
+"""Sessions on PostgreSQL: how they connect, and the operations that they offer."""
 
 import select
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,8 @@ from duly.store.postgres.timed_statement import execute_within
 OLDEST_SERVER = 140_000
 GREETING_SECONDS = 5.0
 
-# The function, since planning the view pg_stat_activity is a third of what a new session costs.
+# This calls the function, because planning the view pg_stat_activity takes a third of the time
+# that a new session costs.
 _GREETING = """
 SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'),
        pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
@@ -33,14 +34,14 @@ SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('ro
           FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()))
 """
 AS_LOGIN_ROLE = "SET LOCAL ROLE NONE"
-"""A role that is set by default may neither see the sessions of who logs in nor end them."""
+"""A role that is set by default may be unable to see or end the sessions of the login role."""
 _FORGET = """
 CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL;
 SELECT pg_catalog.pg_advisory_unlock_all();
 UNLISTEN *; DISCARD SEQUENCES; DISCARD TEMP
 """
-"""As DISCARD ALL, which no transaction may contain and which would also deallocate the statements
-that the driver, or a pooler, has prepared for itself."""
+"""The same effect as DISCARD ALL. That statement is refused inside a transaction, and it would also
+deallocate the statements that the driver, or a pooler, has prepared for its own use."""
 _HAS_PREPARED = "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE from_sql)"
 _DEALLOCATE = """
 DO $$ DECLARE statement text; BEGIN
@@ -64,7 +65,7 @@ _UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
 _FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
 _LONGEST_SILENCE = 2**31 - 1
-"""In milliseconds: what the server takes."""
+"""In milliseconds: the largest value that the server accepts."""
 _SET_BEFORE_SETTLING = """
 SELECT pg_catalog.set_config('search_path', %(search_path)s, true),
        pg_catalog.set_config('role', %(role)s, true),
@@ -78,18 +79,20 @@ SELECT pg_catalog.set_config('search_path', %(search_path)s, true),
 
 
 class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that knows who serves it, and whether a pooler stands between."""
+    """A connection that knows its backend, and whether it goes through a pooler."""
 
     pooled = False
-    """PgBouncer or its like: the next transaction may meet another backend, so no session state."""
+    """True with PgBouncer or a similar pooler. The next transaction may run on another backend, so
+    duly keeps no session state."""
     pid = 0
     started: str = ""
-    """With the pid, tells this backend from every other one, before or after."""
+    """When the backend started. Together with the pid, it identifies the backend uniquely."""
     server_life: str = ""
-    """Since when the server's counters count: a crash resets them, an ordered stop does not. What a
-    crash took back frees its transaction numbers, and the server gives them to others."""
+    """The time of the last reset of the server's counters. A crash resets them, an orderly stop
+    does not. A crash frees the numbers of the transactions that it undid, and the server assigns
+    these numbers to other transactions."""
     transaction_number: str | None = None
-    """The number of the transaction that was opened last, by which the server knows it later."""
+    """The number of this session's latest transaction. Another session can look it up later."""
     _begins = False
     """True if the next statement opens a transaction."""
     _epoch = Epoch()
@@ -101,10 +104,10 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     _lone: PreparedStatements
     _channel: str | None = None
     _deaf: psycopg.Cursor[tuple[Any, ...]]
-    """Kept for statements whose answer nobody needs, since a new one is dear."""
+    """One cursor for all statements whose answer is not needed, since a new cursor is expensive."""
 
     def greet(self, settings: Mapping[str, str], *, seconds: float = GREETING_SECONDS) -> None:
-        """Learn who serves this connection and make the settings hold."""
+        """Read which backend serves this connection, and apply the settings."""
         ((path, role, longest, longest_lock, pid, encoding, durable, version, life, started),) = (
             execute_within(self, _GREETING, seconds=seconds)
         )
@@ -140,7 +143,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         self._deaf = self.cursor()
 
     def _ask_as_login_role(self, seconds: float) -> str:
-        """Ask when this backend began where the role that was set may not see it."""
+        """Read when this backend started, if the current role is not allowed to see it."""
         execute_within(self, "BEGIN", seconds=seconds)
         execute_within(self, AS_LOGIN_ROLE, seconds=seconds)
         ((*_, started),) = execute_within(self, _GREETING, seconds=seconds)
@@ -153,7 +156,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return started
 
     def begin(self) -> None:
-        """Open a transaction, with the settings if nobody keeps them for us."""
+        """Open a transaction. Behind a pooler, apply the settings too."""
         self.execute_unanswered(_BEGIN)
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())
@@ -165,13 +168,13 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
 
     def execute(
         self,
-        query: Any,  # noqa: ANN401 - what the driver takes
+        query: Any,  # noqa: ANN401 - the type that the driver accepts
         params: psycopg.abc.Params | None = None,
         *,
         prepare: bool | None = None,
         binary: bool = False,
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Execute a statement; first open the transaction that it begins."""
+        """Execute a statement. Open its transaction first if one was announced."""
         if not self._begins:
             return super().execute(query, params, prepare=prepare, binary=binary)
         self._begins = False
@@ -183,18 +186,19 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return cursor
 
     def forget_before_end(self) -> None:
-        """Undo what the body has set, locked or prepared, before a pooler gives its backend away.
+        """Undo the session state that the body has left, before a pooler reassigns the backend.
 
-        A rollback undoes the settings anyway.
+        The session state is settings, locks and prepared statements. A rollback undoes the settings
+        in any case.
         """
         if self.pooled and self.info.transaction_status == TransactionStatus.INTRANS:
             self._forget()
 
     def roll_back(self) -> None:
-        """Undo the body's transaction, and what outlives it.
+        """Roll back the body's transaction, and undo the session state that outlives it.
 
-        A transaction that has failed forgets nothing before its end, and behind it a pooler may
-        give the backend away: one message carries both.
+        A failed transaction cannot undo session state before its end. After its end a pooler may
+        assign the backend to another client, so one message does both.
         """
         if self.pooled and self.info.transaction_status == TransactionStatus.INERROR:
             self.execute(f"ROLLBACK; {_FORGET}; {_DEALLOCATE}")
@@ -205,7 +209,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
                 self._forget()
 
     def _set_all(self) -> str:
-        """Return the statement that sets the settings; it can share a message with others."""
+        """Return the statement that applies the settings. It can share a message with others."""
         settings = SQL(", ").join(
             SQL("pg_catalog.set_config({}, {}, false)").format(Literal(name), Literal(value))
             for name, value in self._settings.items()
@@ -224,15 +228,15 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         self.execute_unanswered("COMMIT")
 
     def execute_unanswered(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
-        """Run a statement whose answer nobody needs."""
+        """Execute a statement whose answer is not needed."""
         self._deaf.execute(sql, parameters)
 
     @contextmanager
     def unprepared(self) -> Iterator[None]:
-        """Plan each statement of a block for itself, by the size that its tables have now.
+        """Plan each statement of a block when it runs, for the current size of its tables.
 
-        For sessions with the server's settings, where a plan that is kept may read all of a table
-        because the table was small when the plan was made.
+        Use this in sessions with the server's own planner settings. There a cached plan may read a
+        whole table, because the table was small when the plan was made.
         """
         kept, self.prepare_threshold = self.prepare_threshold, None
         try:
@@ -241,11 +245,11 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
             self.prepare_threshold = kept
 
     def begin_task_transaction(self, seconds: float) -> tuple[str, bool]:
-        """Open a transaction for a body; return its number, and whether it can write.
+        """Open a transaction for a body. Return its number, and whether it can write.
 
         The server ends the transaction if the client sends nothing for longer than `seconds`,
-        because this process may be frozen. A shorter timeout of the server's own would end a
-        healthy transaction.
+        because this process may be frozen. A shorter timeout in the server's own settings would end
+        a healthy transaction.
         """
         silence = round(min((seconds + _SILENCE_SECONDS) * 1000, _LONGEST_SILENCE))
         is_limited = self.info.server_version >= _FIRST_WITH_TRANSACTION_TIMEOUT
@@ -258,10 +262,11 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return str(number), read_only == "off"
 
     def prepare_to_settle(self) -> str:
-        """Make the open transaction's commit durable and bounded in time; return its number.
+        """Make the open transaction's commit durable and bounded in time. Return its number.
 
-        What follows is ours: it finds our tables whatever path or role the body has chosen, and
-        uses indexes only, because the plans of a body's session may read whole tables.
+        The statements after this one are the engine's. They find the engine's tables for any search
+        path or role that the body has set. They use only indexes, because plans in a body's session
+        may read whole tables.
         """
         ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, self._before_settling).fetchall()
         return str(number)
@@ -279,7 +284,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     def read_within(
         self, seconds: float, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None
     ) -> list[tuple[Any, ...]]:
-        """Run a statement that reads; the server gives up one that takes longer."""
+        """Execute a statement that reads. The server cancels it if it takes longer than this."""
         limit = f"{max(1, int(seconds * 1000))}ms"
         with self.pipeline():
             self.begin()
@@ -289,27 +294,27 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return cursor.fetchall()
 
     def channel(self) -> str:
-        """Return the channel of the hints; asked anew on every connection, as it is an oid."""
+        """Return the channel of the hints. Every connection reads it, since it contains an oid."""
         if self._channel is None:
             ((self._channel,),) = self.execute_alone("SELECT duly_channel()", {})
         return self._channel or ""
 
     def bind_to_epoch(self, epoch: Epoch, number: int) -> None:
-        """End with the sessions of this process that were open when the epoch had this number."""
+        """Bind this session to an epoch. The session is unusable once the epoch has advanced."""
         self._epoch, self._opened_in = epoch, number
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server refuses writes; False behind a pooler, whose reports may be old."""
-        # The server reports both by itself when they change.
+        """True if the server refuses writes. Always False with a pooler: its reports may be old."""
+        # The server reports both settings when they change.
         status = self.pgconn.parameter_status
         reported = status(b"in_hot_standby"), status(b"default_transaction_read_only")
         return not self.pooled and b"on" in reported
 
     def is_alive(self) -> bool:
-        """Return, without asking the server, whether this session can be used again.
+        """Return whether this session can be used again, without a message to the server.
 
-        If its server is read-only, the address may lead to a new primary by now.
+        A session on a read-only server is not used again. The address may lead to a new primary.
         """
         for _ in range(3):
             if self.closed or self._opened_in != self._epoch.number:
@@ -329,7 +334,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
 def connect(
     address: Address, settings: Mapping[str, str], *, prepare_after: int = 0
 ) -> PostgresSession:
-    """Open a connection; errors are duly's."""
+    """Open a connection. Raise duly's errors instead of the driver's."""
     number = address.epoch.number
     try:
         session = _connect(address, prepare_after)
@@ -348,7 +353,7 @@ def connect(
 
 
 def _connect(address: Address, prepare_after: int) -> PostgresSession:
-    """Connect where the hosts are; if a lookup is slow, first where they were before."""
+    """Connect to the hosts' current addresses. If a lookup is slow, try the last ones first."""
     connect = partial(PostgresSession.connect, autocommit=True, prepare_threshold=prepare_after)
     found = address.hosts.resolve(address.parameters)
     try:
@@ -366,5 +371,5 @@ def _connect(address: Address, prepare_after: int) -> PostgresSession:
 
 
 def _wanted(settings: Mapping[str, str], durable: str) -> Mapping[str, str]:
-    """Return the settings with durable commits, which no reload of the server's takes back."""
+    """Return the settings with durable commits, which stay on when the server reloads its own."""
     return {"synchronous_commit": "on" if durable == "off" else durable, **settings}

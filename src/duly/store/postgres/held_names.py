@@ -1,7 +1,7 @@
-"""Keys, events and locks that open transactions hold, and waiting for them.
+"""Keys, events and locks that open transactions hold, and waiting for their release.
 
-Nobody waits on a connection that others share: a write that meets such a name raises NameHeld after
-the lock timeout of that connection, and its caller tries again here, in its own time.
+No write waits on a shared connection. A write that meets a held name raises NameHeld after the lock
+timeout of that connection. Its caller then retries here, where only this caller waits.
 """
 
 import contextlib
@@ -22,21 +22,21 @@ from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 
 HELD_SECONDS = 10.0
 OWN_SECONDS = 2.0
-"""For a name that this process took in a transaction of a caller's, who may be waiting for us."""
+"""For a name that a caller's transaction in this process took. That caller may wait for this."""
 _SHORTEST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 _APART_PAUSE_SECONDS = 0.02
 _AGAIN_SECONDS = 0.05
-"""For so long after a try that met a held name, nobody else of this process tries that name."""
+"""For this long after a try that met a held name, no other caller in this process tries it."""
 _MOST = 1_000
 
 
 class NameHeld(DulyError):
-    """A transaction that is still open has one of these keys or events; nothing was written."""
+    """A transaction that is still open holds one of these names. Nothing was written."""
 
 
 class HeldNames:
-    """Waits for names that are held, and knows those that callers of this process may hold."""
+    """Waits for held names, and records the names that callers of this process may hold."""
 
     def __init__(
         self,
@@ -48,30 +48,30 @@ class HeldNames:
         self._mutex = threading.Lock()
         self._own: dict[str, None] = {}
         self._met_at: dict[str, float] = {}
-        """When a try met a held name, by name; until a later try writes it."""
+        """When a try last met a held name, by name. Removed when a later try writes the name."""
         self._apart: dict[_NameWaiter, Done] = {}
         self._thread: threading.Thread | None = None
         self._changing = threading.Lock()
 
     def note(self, op: Enqueue | SendEvent) -> None:
-        """Remember the key or the event that an op names on a connection that is not ours."""
+        """Remember the key or the event of an op on a caller's connection."""
         for name in _names([op]):
             self._own.pop(name, None)
             self._own[name] = None
         if len(self._own) > _MOST:
-            # Copied at once: other threads add names meanwhile.
+            # Copied first, because other threads add names at the same time.
             for name in list(self._own)[: _MOST // 2]:
                 self._own.pop(name, None)
 
     def is_held(self, ops: Sequence[AnyOp]) -> bool:
-        """Return whether a try met one of the names a moment ago: to try again would only wait."""
+        """Return whether a try met one of the names just now, so that a new try would only wait."""
         if not self._met_at:
             return False
         since = monotonic() - _AGAIN_SECONDS
         return any(self._met_at.get(name, -math.inf) > since for name in _names(ops))
 
     def note_held(self, ops: Sequence[AnyOp]) -> None:
-        """Remember that these ops met a held name, if it is known which one."""
+        """Remember that these ops met a held name, if it is known which name it is."""
         names = set(_names(ops))
         if len(self._met_at) > _MOST:
             self._met_at.clear()
@@ -79,7 +79,7 @@ class HeldNames:
             self._met_at[names.pop()] = monotonic()
 
     def wait(self, ops: Sequence[AnyOp]) -> Answers:
-        """Write the ops as soon as their names are let go; return their answers."""
+        """Write the ops as soon as their names are released. Return their answers."""
         waiting = self._waiting(ops)
         pause = _SHORTEST_PAUSE_SECONDS
         while not waiting.is_over:
@@ -90,7 +90,7 @@ class HeldNames:
         raise waiting.refusal(self._line.address.shown_url)
 
     def wait_on_shared_thread(self, ops: Sequence[AnyOp], done: Done) -> None:
-        """Do the same in a thread that all callers share who must not wait."""
+        """Do the same in a thread that is shared by all callers that must not block."""
         with self._changing:
             self._apart[self._waiting(ops)] = done
             if self._thread is None:
@@ -99,7 +99,7 @@ class HeldNames:
                 self._thread = thread
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._line.close()
 
     def _waiting(self, ops: Sequence[AnyOp]) -> "_NameWaiter":
@@ -120,7 +120,7 @@ class HeldNames:
             ended = {each: self._outcome(each) for each in list(self._apart)}
             for each, outcome in ended.items():
                 if outcome is not None:
-                    # The event loop of the caller may be closed; others still wait.
+                    # The event loop of this caller may be closed, while other callers still wait.
                     with contextlib.suppress(Exception):
                         self._apart.pop(each)(outcome)
             with self._changing:
@@ -131,12 +131,12 @@ class HeldNames:
                 time.sleep(_APART_PAUSE_SECONDS)
 
     def _outcome(self, waiting: "_NameWaiter") -> Answers | BaseException | None:
-        """Try once for a caller; return its answers, or why there are none, or None for now."""
+        """Try once for a caller. Return its answers, its error, or None if it continues to wait."""
         try:
             return self._try(waiting.ops)
         except NameHeld:
             return waiting.refusal(self._line.address.shown_url) if waiting.is_over else None
-        except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+        except BaseException as error:  # noqa: BLE001 - passed to the caller, which waits for it
             return error
 
 
@@ -152,11 +152,11 @@ class _NameWaiter:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has waited for long enough."""
+        """True if the caller has waited for its full time."""
         return monotonic() >= self._deadline
 
     def refusal(self, shown_url: str) -> StoreBusy:
-        """Return the error that names what is held, and what to do."""
+        """Return the error that names the held name, and describes what to do."""
         others = " or another name of the same batch" if len(self._names) > 1 else ""
         message = (
             f"{shown_url}: {self._own or self._names[0]}{others} has been locked for "
@@ -171,7 +171,7 @@ class _NameWaiter:
 
 
 def _names(ops: Iterable[AnyOp]) -> list[str]:
-    """Return the keys, events and locks that the ops name, in words."""
+    """Return descriptions of the keys, events and locks that the ops name."""
     names = []
     for op in ops:
         if isinstance(op, SendEvent):

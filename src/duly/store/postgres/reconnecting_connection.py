@@ -1,4 +1,4 @@
-"""A connection of duly's own that is kept over losses and contention."""
+"""An engine connection that survives lost sessions and contention."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from duly.store.postgres.failures import CONTENDED, READ_ONLY, is_fatal, transla
 CONTENDED_TRIES = 8
 OLD_SESSION_SECONDS = 5.0
 _LONGEST_GAP_SECONDS = 10.0
-"""Two failures that are further apart do not show that writes failed in between."""
+"""If two failures are further apart, they do not show that all writes in between failed."""
 
 _END_SESSION = """
 SELECT pg_catalog.pg_terminate_backend(pid, %(milliseconds)s)
@@ -28,21 +28,21 @@ T = TypeVar("T")
 
 
 class WriteFailureRecord:
-    """How long every write of a process has failed, each on a session opened for it."""
+    """For how long every write of a process has failed, each on a fresh session."""
 
     def __init__(self) -> None:
         self.failing_since: float | None = None
-        """Monotonic; None after a write that the server answered."""
+        """A monotonic time. None after a write that the server answered."""
         self.failed_at = 0.0
-        """When the last one failed. A process that writes nothing learns nothing after that."""
+        """The time of the last failed write. A process that writes nothing does not update it."""
         self.reason = ""
 
     def answered(self) -> None:
-        """Note that the server carried out a write, or refused it for a reason of its own."""
+        """Record that the server answered: it carried out a write, or refused it with an error."""
         self.failing_since = None
 
     def failed(self, reason: str) -> None:
-        """Note that the server could not be reached, or not be written, on a fresh session."""
+        """Record that the server could not be reached or not be written, on a fresh session."""
         now = monotonic()
         if self.failing_since is None or now - self.failed_at > _LONGEST_GAP_SECONDS:
             self.failing_since = now
@@ -50,16 +50,16 @@ class WriteFailureRecord:
 
 
 class _TransactionId(NamedTuple):
-    """A transaction as it is known again on another session."""
+    """The identity of a transaction, valid on every session."""
 
     server_life: str
     number: str
 
 
 class ReconnectingConnection:
-    """One connection of ours for one purpose: opened at first use, replaced when it breaks.
+    """One engine connection for one purpose. It is opened at first use and replaced when it breaks.
 
-    The caller sees to it that one thread at a time uses it.
+    The caller ensures that only one thread at a time uses it.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class ReconnectingConnection:
         self._doubtful: PostgresSession | None = None
 
     def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
-        """Do some work; again after contention, and once more after a lost connection.
+        """Do some work. Repeat it after contention, and once more after a lost connection.
 
         `work` gets True if an earlier try lost its connection: that try may have been committed.
-        The lost backend has ended by then, except behind a pooler. A read-only server wrote
-        nothing; the second try goes to the server that is the primary now.
+        The lost backend has ended by then, except with a pooler. A read-only server wrote nothing,
+        so the second try uses the server that is the primary now.
         """
         contended = 0
         lost = moved = False
@@ -114,7 +114,7 @@ class ReconnectingConnection:
                 return answer
 
     def _failed(self, error: psycopg.Error) -> StoreError:
-        """Return duly's error for one on a session that was opened for this very write."""
+        """Return duly's error for a driver error on a session that was opened for this write."""
         failure = translated(error, self.address)
         self._record.failed(str(failure))
         return failure
@@ -124,10 +124,10 @@ class ReconnectingConnection:
         work: Callable[[PostgresSession], T],
         again: Callable[[PostgresSession], T] | None = None,
     ) -> T:
-        """Do some work in one transaction, once, even if the reply to its commit gets lost.
+        """Do some work in one transaction, exactly once, even if the reply to its commit is lost.
 
-        After a crash of the server it is unknown whether the transaction was committed. Then
-        `again` is done, which must find out by itself. Without it, this raises.
+        After a crash of the server it is unknown whether the transaction was committed. In that
+        case `again` runs, which must find out by itself. Without `again`, this method raises.
         """
         done: list[tuple[_TransactionId, T]] = []
 
@@ -154,7 +154,7 @@ class ReconnectingConnection:
         return self.run(attempt)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -184,7 +184,7 @@ class ReconnectingConnection:
         self.close()
 
     def _tidy(self) -> None:
-        """Leave the connection as it should be found: idle, or not at all."""
+        """Leave the connection idle, or drop it."""
         session = self._session
         if session is None:
             return
@@ -199,7 +199,7 @@ class ReconnectingConnection:
 
 
 def end_session(session: PostgresSession, lost: PostgresSession, address: Address) -> None:
-    """End the backend of a lost connection, so that its work is final. Skipped behind a pooler."""
+    """End the backend of a lost connection, so that its work is final. Skipped with a pooler."""
     if lost.pooled:
         return
     parameters = {
@@ -221,7 +221,7 @@ def end_session(session: PostgresSession, lost: PostgresSession, address: Addres
 
 
 def _is_committed(session: PostgresSession, place: _TransactionId, address: Address) -> bool | None:
-    """Ask what became of a transaction whose commit was never answered; None if nobody knows."""
+    """Return whether a transaction was committed whose commit got no reply; None if unknown."""
     if session.server_life != place.server_life:
         return None
     deadline = monotonic() + OLD_SESSION_SECONDS

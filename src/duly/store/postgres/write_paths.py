@@ -1,8 +1,9 @@
-"""Who writes what: one committer with a connection of its own for each kind of traffic.
+"""The write paths of a process: one committer with its own connection for each kind of traffic.
 
-Enqueues, claims, settles and the rest overlap on the server and never wait for one another here.
-Keyed enqueues and events go apart from the others, since a caller's open transaction may hold a key
-or have sent the same event. Renewals of locks go with them: nothing there waits for long.
+Enqueues, claims, settles and the other ops overlap on the server and never wait for one another in
+this process. Keyed enqueues and events have a committer of their own, because a caller's open
+transaction may hold the same key or have sent the same event. Renewals of locks and keys share that
+committer, because nothing waits there for long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,11 +47,11 @@ COMMITTERS = {
     Phase.OPERATE: "operate",
     Phase.CLAIM: "claim",
 }
-"""Enqueues with a key, events and renewals go to "keyed"."""
+"""Enqueues with a key, events and renewals use "keyed"."""
 
 
 RENEWALS = (RenewLock, RenewKey)
-"""Each is one statement, which is its own transaction."""
+"""Each of these ops is one statement, which is its own transaction."""
 
 
 class _WritePart(NamedTuple):
@@ -60,7 +61,7 @@ class _WritePart(NamedTuple):
 
 
 class WritePaths:
-    """All that one process writes with."""
+    """All committers and connections that one process writes with."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -108,7 +109,7 @@ class WritePaths:
             self._submit_parts(_parts(ops), [None] * len(ops), done)
 
     def close(self) -> None:
-        """Write what waits, end all threads, hang up."""
+        """Write the queued ops, end all threads and close the connections."""
         for committer in self._committers.values():
             committer.close()
         self.hints.close()
@@ -152,7 +153,7 @@ class WritePaths:
 
     def _enqueue(self, ops: list[Any]) -> Answers:
         faultpoints.hit("enqueue.before_write")
-        # One statement is one transaction here, so this is where it is not yet committed.
+        # One statement is one transaction here, so the run is not yet committed at this point.
         faultpoints.hit("enqueue.before_commit")
         said = hints_of(ops)
         answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints, said)
@@ -166,7 +167,7 @@ class WritePaths:
         return self._write_names(self._lines["keyed"], ops)
 
     def _write_names(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
-        """Write what a transaction that is still open may hold up; nothing waits here for long."""
+        """Write ops that an open transaction may block. They wait here only for a short time."""
         answers: Answers = [None] * len(written)
         renewals = [place for place, op in enumerate(written) if isinstance(op, RENEWALS)]
         others = [place for place, op in enumerate(written) if not isinstance(op, RENEWALS)]
@@ -192,7 +193,7 @@ class WritePaths:
 
         answers = line.transact(write, lambda session: write(session, as_repeatable(written)))
         _hit(points, "after_commit")
-        # An event is for a look at what waits, which makes runs ready.
+        # An event has no run to name. Its hint makes a worker look for runs that wait for events.
         self.hints.send(hints_of(written) if points == {"enqueue"} else ())
         return answers
 
@@ -233,7 +234,7 @@ class WritePaths:
         return answers
 
     def _hand_back(self, written: list[Any], answers: Answers) -> None:
-        """Hand back on the claims' own line: no claim of this process is under way meanwhile."""
+        """Hand runs back on the connection of the claims, so that no claim overlaps with it."""
 
         def write(session: PostgresSession) -> None:
             faultpoints.hit("recover.before_write")
@@ -292,7 +293,7 @@ class WritePaths:
 
 
 def _parts(written: Sequence[AnyOp]) -> list[_WritePart]:
-    """Part the ops by the committer that writes them, in the order of their phases."""
+    """Divide the ops by the committer that writes them, in the order of their phases."""
     phases = [FACTS[type(op)].phase for op in written]
     parts = []
     for phase in sorted(set(phases)):
@@ -306,7 +307,7 @@ def _committer_for(written: Sequence[AnyOp]) -> str:
     """Return the name of the committer that writes ops of one phase."""
     name = COMMITTERS[FACTS[type(written[0])].phase]
     if name == "enqueue" and any(not isinstance(op, Enqueue) or op.key for op in written):
-        # What was asked for together is written together.
+        # Ops that were submitted together are written together.
         return "keyed"
     return name
 
@@ -327,7 +328,7 @@ def _transactions(written: Sequence[AnyOp]) -> list[list[int]]:
 
 
 def _named(session: PostgresSession, written: Sequence[Any]) -> Answers:
-    """Write enqueues and events; all transactions take keys and then events in their order."""
+    """Write enqueues and events. All transactions take keys first, then events, each in order."""
     answers: Answers = [None] * len(written)
     enqueues = [place for place, op in enumerate(written) if isinstance(op, Enqueue)]
     accepted = enqueue_keyed(session, [written[place] for place in enqueues])
