@@ -1,4 +1,4 @@
-"""Taking runs to run them: the only place that makes a run running."""
+"""Claims runs. This is the only module that makes a run running."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _ANNOUNCED = "(SELECT pg_catalog.pg_notify(duly_channel(), %(announcement)s)) AS announced"
-"""One more column of `take`: it does not depend on the row, so it is evaluated once, if at all."""
+"""A further column of `take`. It does not depend on the row, so it is evaluated at most once."""
 
 _Row = tuple[Any, ...]
 
@@ -35,18 +35,18 @@ _LANE = Claim._fields.index("lane")
 class PostgresClaims:
     """Claims for the workers of this process.
 
-    Every claim of a worker has a later `claimed_at` than all that it knows of. So after a lost
-    connection, the runs that the store says it holds since then are what the last claim took.
+    Every claim of a worker has a later `claimed_at` than all claims that the worker knows of. After
+    a lost connection, the runs that the worker holds since then are those of the last claim.
     """
 
     def __init__(self, line: ReconnectingConnection) -> None:
         self._line = line
         self._claimed_at: dict[str, int] = {}
-        """By worker: the time of the latest claim whose answer arrived."""
+        """The time of the latest claim whose answer arrived, by worker."""
         self._in_doubt: set[str] = set()
 
     def claim(self, ops: Sequence[ClaimRuns]) -> list[Claims]:
-        """Take ready runs, lane by lane, the queues in turn; one transaction for all ops."""
+        """Claim ready runs, lane by lane, alternating queues, in one transaction for all ops."""
         return self._line.run(lambda session, _: self._claim(session, ops))
 
     def _claim(self, session: PostgresSession, ops: Sequence[ClaimRuns]) -> list[Claims]:
@@ -83,7 +83,7 @@ class PostgresClaims:
         rooms: list[list[int]],
         rows: list[list[_Row]],
     ) -> None:
-        """Take what counts against no limit."""
+        """Take runs that count against no limit."""
         rounds = [
             (place, wants)
             for place, op in enumerate(ops)
@@ -114,9 +114,9 @@ class PostgresClaims:
         *,
         first: bool,
     ) -> tuple[str | None, bool] | None:
-        """Take what counts against limits, in its turn and a transaction of its own.
+        """Take runs that count against limits, if it is their turn, in a separate transaction.
 
-        Return the last limit that was looked at, and whether there may be more.
+        Return the last limit that was checked, and whether there may be more limits.
         """
         if op.limits is None or op.limits.is_first != first:
             return None
@@ -127,7 +127,7 @@ class PostgresClaims:
         return met, limited.has_more
 
     def claim_carried(self, op: ClaimCarried) -> Claim | None:
-        """Take one run that was handed over, if it still waits for this claim."""
+        """Claim one run that was handed over, if it still waits for this claim."""
 
         def take(session: PostgresSession, lost: bool) -> list[_Row]:  # noqa: FBT001 - as `run` calls it
             place = op._asdict() | {"counted": False, "last": "0"}
@@ -155,7 +155,7 @@ class PostgresClaims:
         }
 
     def _read_back(self, session: PostgresSession, ops: Sequence[ClaimRuns]) -> list[Claims] | None:
-        """Answer with what a claim took whose reply got lost, if it took anything."""
+        """Return the runs of a claim whose reply was lost, or None if it took no run."""
         rest = {op.worker_id for op in ops} & self._in_doubt
         answers: list[Claims] = []
         for op in ops:
@@ -182,7 +182,7 @@ class PostgresClaims:
 def _take(
     session: PostgresSession, columns: list[dict[str, Any]], announcement: str | None
 ) -> list[list[_Row]]:
-    """Return what each statement got; one transaction for all."""
+    """Return the rows that each statement took, in one transaction for all."""
     if len(columns) == 1 and announcement is not None:
         return [_take_and_announce(session, columns[0], announcement)]
     if len(columns) == 1:
@@ -210,7 +210,7 @@ def _take_and_announce(
 
 
 def _bytes_left(rows: list[_Row]) -> int:
-    """Return how many bytes of arguments a claim that has taken these rows may still take."""
+    """Return how many bytes of arguments a claim with these rows may still take."""
     return TRANSACTION_BYTES - bytes_of_rows(rows)
 
 
@@ -228,7 +228,7 @@ def _urgency(claim: Claim) -> tuple[int, int, str]:
 
 
 def _rounds(wants: Sequence[Want]) -> list[list[Want]]:
-    """Part wants that could find the same run, since one statement would take it for both."""
+    """Separate wants that could find the same run, since one statement would count it for both."""
     rounds: list[list[Want]] = []
     for want in wants:
         if want.limit <= 0:

@@ -1,4 +1,4 @@
-"""Accepting runs."""
+"""Accepts runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ SQL = load("duly.store.postgres", "enqueue")
 
 _accepted = fast_constructor(Accepted)
 _Place = tuple[str, str]
-"""Task and key."""
+"""A task and a key."""
 _Holder = tuple[str, str]
 """The run that has a key, and the fingerprint of its arguments."""
 
@@ -33,7 +33,8 @@ def enqueue(
 ) -> tuple[list[Accepted], bool]:
     """Insert runs that have no key, in one statement that is its own transaction.
 
-    For a lone run it may carry its hint to other processes. Return the answers, and whether it did.
+    The statement for a single run may also send its hint to other processes. Return the answers,
+    and whether the hint was sent.
     """
 
     def write(session: PostgresSession, lost: bool) -> bool:  # noqa: FBT001 - as `Line.run` calls it
@@ -60,7 +61,7 @@ def enqueue(
 def _insert_and_hint(
     session: PostgresSession, columns: dict[str, Any], hints: PostgresHints, said: ReadyHints
 ) -> bool:
-    """Insert a run and tell of it; say whether that went well. A hint must never fail a run."""
+    """Insert a run and send its hint. Return whether both worked: a hint must never fail a run."""
     try:
         sent = {"channel": session.channel(), "payload": encode(said, hints.sender)}
         began = monotonic()
@@ -75,9 +76,9 @@ def _insert_and_hint(
 
 
 def enqueue_keyed(session: PostgresSession, ops: Sequence[Enqueue]) -> list[Accepted]:
-    """Insert the runs whose keys are free; answer the others with the run that has the key.
+    """Insert the runs whose keys are free. For the others, return the run that holds the key.
 
-    Runs inside a transaction, and waits for other transactions that are taking one of these keys.
+    Call this inside a transaction. It waits for other transactions that are taking the same keys.
     """
     missing = _unknown(session, ops) if _may_be_known(ops) else ops
     takers: dict[_Place, Enqueue] = {}
@@ -100,7 +101,7 @@ def insert(session: PostgresSession, ops: Sequence[Enqueue]) -> None:
 
 
 def check_database(found: Row, database: str) -> None:
-    """Refuse a connection to another database."""
+    """Raise StoreRefused if a connection is to another database."""
     assert found is not None  # noqa: S101 - every such statement returns one row
     if found[0] != database:
         raise StoreRefused(
@@ -112,9 +113,9 @@ def check_database(found: Row, database: str) -> None:
 def enqueue_on_connection(
     op: Enqueue, database: str, rooms: QueueCapacityCache, *, hint: bool
 ) -> Dialogue[Accepted]:
-    """Accept a run on a connection that is not ours, but to the same database.
+    """Accept a run on a caller's connection to the same database.
 
-    With a hint its commit notifies, and commits that do wait for one another.
+    With a hint, the caller's commit sends a notification, and such commits wait for one another.
     """
     if not rooms.fit([op]):
         yield from rooms.check([op])
@@ -130,23 +131,23 @@ def enqueue_on_connection(
     }
     found = yield ExternalStatement("postgresql", SQL["enqueue_in_callers_transaction"], parameters)
     check_database(found, database)
-    assert found is not None  # noqa: S101 - as it says
+    assert found is not None  # noqa: S101 - the statement returns one row
     return Accepted(*found[1:4])
 
 
 def _places_of(op: Enqueue) -> list[_Place]:
-    """Return where a run has its key: under each name of its task, its own name first."""
+    """Return the places of a run's key: one for each name of its task, the own name first."""
     if op.key is None:
         return []
     return [(name, op.key.text) for name in (op.task, *op.key.other_names)]
 
 
 def _take_keys(session: PostgresSession, takers: Mapping[_Place, Enqueue]) -> dict[str, _Holder]:
-    """Take those of the keys that are free; return, by op, the runs that have the others."""
+    """Take the keys that are free. For the others, return their holders, by the id of the op."""
     holders: dict[str, _Holder] = {}
     wanted = list({id(op): op for op in takers.values()}.values())
     while wanted:
-        # All transactions take keys in this order, so no two of them wait for each other.
+        # All transactions take keys in this order, so they cannot deadlock.
         places = sorted((place, op) for op in wanted for place in _places_of(op))
         known = _read_keys(session, [place for place, _ in places])
         for op in wanted:
@@ -157,7 +158,7 @@ def _take_keys(session: PostgresSession, takers: Mapping[_Place, Enqueue]) -> di
         places = [(place, op) for place, op in places if op.run_id not in holders]
         if wanted:
             taken = set(session.execute(SQL["take_key"], _key_columns(places)).fetchall())
-            # A key that is left was taken between the two statements.
+            # A key that was not taken was taken by another transaction between the two statements.
             wanted = [op for op in wanted if not taken.issuperset(_places_of(op))]
         if wanted:
             ids = texts([op.run_id for op in wanted])
@@ -166,7 +167,7 @@ def _take_keys(session: PostgresSession, takers: Mapping[_Place, Enqueue]) -> di
 
 
 def _read_keys(session: PostgresSession, places: Sequence[_Place]) -> dict[_Place, _Holder]:
-    """Return the id and fingerprint of the runs that have these keys."""
+    """Return the id and fingerprint of the runs that hold these keys."""
     columns = {
         "tasks": texts([task for task, _ in places]),
         "keys": texts([key for _, key in places]),
@@ -214,7 +215,7 @@ def _unknown(session: PostgresSession, ops: Sequence[Enqueue]) -> list[Enqueue]:
 
 
 def _insertion(ops: Sequence[Enqueue], *, again: bool) -> tuple[str, dict[str, Any]]:
-    """Choose the statement that fits, and give it its columns."""
+    """Return the statement that fits the ops, and its parameters."""
     ids, tasks, queues, lanes, priorities, arguments, delays, ats, expires, tags, keys = zip(
         *ops, strict=True
     )

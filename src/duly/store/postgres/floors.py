@@ -1,9 +1,10 @@
-"""Looks at the whole index of ready runs, so that claims need not.
+"""Keeps floors for the index of ready runs, so that claims need not scan all of it.
 
-While some transaction holds a snapshot, vacuum cannot remove the index entries of runs that have
-ended, and claims would walk over all of them. Floors tell claims where to begin. One process at a
-time looks at the index as a whole and writes them. A run that becomes ready below a floor waits for
-the next look, and floors that are not renewed go out of use: they can delay a run, not lose it.
+While a transaction holds a snapshot, vacuum cannot remove the index entries of runs that have
+ended, and claims would scan all of these entries. A floor is the position where a claim starts. One
+process at a time looks at the whole index and writes the floors. A run that becomes ready below a
+floor waits for the next look. Floors that are not renewed expire, so they can delay a run but not
+lose it.
 """
 
 import contextlib
@@ -24,16 +25,16 @@ SLOW_SECONDS = 0.005
 """Floors are used while a look at the whole index takes longer than this."""
 LOOK_SECONDS = 5.0
 LOOK_SECONDS_WITHOUT_HINTS = 1.0
-"""How often to look: a run below a floor waits for up to this long."""
+"""The time between two looks. A run below a floor waits for up to this long."""
 _DUE_SHARE = 0.8
 _ASK_SHARE = 0.2
-"""After which share of that time a look is due, and how often to ask whether one is."""
+"""The share of that time after which a look is due, and the share between two checks for it."""
 _INCOMPLETE_SECONDS = 1.0
-"""How long to wait before the next look if a search took long in spite of the floors."""
+"""The time until the next look if a search was slow despite the floors."""
 _IN_FORCE_SECONDS = 15.0
 _LONGEST_LOOK_SECONDS = 4.0
 MARGIN_SECONDS = 1.0
-"""Floors stay this far behind the time of the look, for transactions that commit late."""
+"""Floors stay this far before the time of the look, for transactions that commit late."""
 MOST_FLOORS = 500
 
 
@@ -48,12 +49,12 @@ class Floors:
         self._thread: threading.Thread | None = None
         self._session: PostgresSession | None = None
         self._is_incomplete = False
-        """Whether the floors in force leave out entries that take long to walk over."""
+        """True if claims still scan many dead entries despite the floors in force."""
 
     def note_cost(self, took: int, look_age: int | None) -> None:
-        """Begin to look if a search for ready runs took long, or if floors are in force.
+        """Start the thread if a search for ready runs was slow, or if floors are in force.
 
-        Both are in microseconds; `look_age` is None if no floors are in force.
+        Both parameters are in microseconds. `look_age` is None if no floors are in force.
         """
         is_slow = took > SLOW_SECONDS * MICROSECONDS
         self._is_incomplete = is_slow and look_age is not None
@@ -66,7 +67,7 @@ class Floors:
                 self._thread.start()
 
     def close(self) -> None:
-        """End the thread; cancel a look that is under way."""
+        """End the thread. Cancel a look that is in progress."""
         with self._mutex:
             self._ending.set()
             thread, session = self._thread, self._session
@@ -84,13 +85,13 @@ class Floors:
                 if not self.look(due):
                     return
             except (StoreError, psycopg.Error):
-                # The next search for runs tells whether floors are still needed.
+                # The next search for runs shows whether floors are still needed.
                 self._ending.wait(every)
                 return
             self._ending.wait(every * _ASK_SHARE)
 
     def look(self, after_seconds: float) -> bool:
-        """Look if the newest look is older than this and no process is at it.
+        """Look at the index if the newest look is older than this and no other process is looking.
 
         Return whether floors are in force.
         """
@@ -112,7 +113,7 @@ class Floors:
                 return bool(newest[1])
             timeout = f"{_LONGEST_LOOK_SECONDS * 1000:.0f}ms"
             session.execute(SQL["bound"], {"timeout": timeout})
-            # Not prepared: it is planned by the size that the tables have now.
+            # Not prepared, so that it is planned for the current size of the tables.
             ((in_force, found_below),) = session.execute(
                 SQL["look"],
                 {

@@ -1,4 +1,4 @@
-"""Taking runs that count against limits: of their queue, or of their task."""
+"""Claims runs that count against a limit of their queue or of their task."""
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -23,18 +23,18 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "claim")
 
 _MARGIN_SECONDS = 15.0
-"""Floors stay this far behind the time of the count, for workers that do not know the limit yet.
-A claim of theirs whose commit takes longer is not counted for up to 5 s."""
+"""Floors stay this far before the time of the count, for workers that do not know the limit yet.
+If the commit of such a worker's claim takes longer, its runs are not counted for up to 5 s."""
 
 _Row = tuple[Any, ...]
 _arguments = itemgetter(Claim._fields.index("arguments"))
 
 
 class PostgresLimitedClaim:
-    """One transaction. Whoever counts under a limit holds its lock until what it took is committed.
+    """One transaction. It holds the lock of each limit that it counts until its runs are committed.
 
     Limits of queues are locked first, then those of tasks, each in the order of their names, so
-    that no two claims wait for each other.
+    that two claims cannot deadlock.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class PostgresLimitedClaim:
         """Runs are claimed after this time: the worker's last claim, and the floors of limits."""
         self._locked: set[str] = set()
         self._bytes_left = bytes_left
-        """How many bytes of arguments it may still take. It takes one run in any case."""
+        """How many bytes of arguments the claim may still take. It takes at least one run."""
         self.rows: list[_Row] = []
         self.has_more = False
-        """Whether there may be limits of tasks that were not looked at."""
+        """True if there may be limits of tasks that were not checked."""
 
     def take(self, rooms: list[int]) -> str | None:
-        """Take what there is room for into `rows`; return the last limit that was looked at."""
+        """Take runs into `rows` up to the free capacity. Return the last limit that was checked."""
         shut = self._op.excluded
         ready = self._session.execute(SQL["limited_queues"]).fetchall()
         found = [row for row in ready if row[0] not in shut]
@@ -135,13 +135,13 @@ class PostgresLimitedClaim:
         if capacity is None:
             return CLAIM_BATCH
         names = [low for low, _ in self._limits.ranges(lane)]
-        # First without the lock, which a claim needs only if there is room, or to write a floor.
+        # Count first without the lock. A claim needs it only if there is room, or to write a floor.
         counts = [self._count_task(name) for name in names]
         if capacity <= sum(each.number for each in counts) and not any(
             each.needs_floor for each in counts
         ):
             return 0
-        # Under each name of the task: a process that has not heard of a new name locks the old one.
+        # Lock each name of the task. A process that does not know a new name locks the old one.
         for name in names:
             self._lock(name)
         return capacity - sum(self._count_task(name).number for name in names)
@@ -163,14 +163,14 @@ class PostgresLimitedClaim:
 
 
 class RunningCount(NamedTuple):
-    """How many runs of a limit are running."""
+    """The number of running runs of a limit."""
 
     number: int
     floor: int
-    """No running run of the limit was claimed before this; 0 if that is not known."""
+    """No running run of the limit was claimed before this time. 0 if that is unknown."""
     oldest: int | None
     needs_floor: bool
-    """Whether the count took long without a floor, or its floor is of a clock that was ahead."""
+    """True if the count took long without a floor, or if the floor's clock was ahead."""
 
 
 def count_running(session: PostgresSession, sql: str, place: Mapping[str, str]) -> RunningCount:
@@ -178,24 +178,24 @@ def count_running(session: PostgresSession, sql: str, place: Mapping[str, str]) 
     (found,) = session.execute(sql, place).fetchall()
     number, floor, in_force, is_ahead, oldest, took = found
     is_slow = not in_force and took > floors.SLOW_SECONDS * MICROSECONDS
-    # A floor of a clock that was ahead is written anew, and no claim has to be later than it.
+    # A floor of a clock that was ahead is written again, and claims need not be later than it.
     return RunningCount(number, 0 if is_ahead else floor or 0, oldest, is_slow or is_ahead)
 
 
 def note_floor(session: PostgresSession, name: str, counted: RunningCount) -> None:
-    """Let the next counts of a limit, whose lock the caller holds, begin at its oldest run."""
+    """Let later counts of a limit start at its oldest run. The caller holds the limit's lock."""
     margin = round(_MARGIN_SECONDS * MICROSECONDS)
     place = {"name": name, "oldest": counted.oldest, "margin": margin}
     session.execute(SQL["note_limit_floor"], place)
 
 
 def bytes_of_rows(rows: Iterable[_Row]) -> int:
-    """Return how many bytes the arguments of claimed rows take."""
+    """Return the size of the arguments of claimed rows, in bytes."""
     return sum(map(len, map(str.encode, map(_arguments, rows))))
 
 
 def take_carried_from_queue(session: PostgresSession, place: Mapping[str, Any]) -> list[_Row]:
-    """Take a run that was handed over and whose queue has a limit, if there is room for it."""
+    """Take a run that was handed over and whose queue has a limit, if the queue has room."""
     found = session.execute(SQL["queue_of_carried"], place).fetchone()
     if found is None:
         return []

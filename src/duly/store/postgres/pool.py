@@ -1,13 +1,13 @@
-"""A few connections that callers borrow for a while.
+"""A small pool of connections.
 
-By hand, since the driver's pool opens connections in threads of its own behind a back-off: while
-the server is away every reader waits for its whole timeout (5 s, where a refused connection is
-known within milliseconds) and is then told nothing but that time was up.
+duly does not use the driver's pool, because that pool opens connections in its own threads with a
+back-off. While the server is down, each reader would wait for its whole timeout (5 s), and then get
+an error that mentions only the timeout. Here a refused connection raises within milliseconds.
 
-An exception can be raised in the thread of a caller from outside, at any instruction: a time limit
-of another engine, Ctrl-C. Therefore no counter says how many connections are lent; after an
-exception it could stay wrong for ever. All borrowers are in one line, which knows their loans only
-by weak references, and the first `size` of them may have a connection. A loan that its borrower has
+An exception can be raised in a caller's thread from outside, at any instruction: by a time limit of
+another engine or by Ctrl-C. Therefore no counter records how many connections are lent. After such
+an exception, it could stay wrong for ever. All borrowers are in one line, which refers to their
+loans only weakly, and the first `size` of them may have a connection. A loan that its borrower has
 lost no longer exists, and any other borrower removes it. Every change to the line is one operation
 of a dict, and every change may be repeated.
 """
@@ -27,7 +27,7 @@ from duly.store.wake_lock import new_wake_lock, wake
 
 PREPARED_AFTER = 5
 MAX_IDLE_CONNECTIONS = 4
-"""How many stay open while nobody has borrowed them."""
+"""How many connections stay open while they are idle."""
 
 _LOOK_SECONDS = 0.5
 """How often a waiting borrower checks whether a loan before it was lost."""
@@ -54,7 +54,7 @@ class ConnectionPool:
         self._size = size
         self._seconds = seconds
         self._line: dict[ref[PooledConnection], None] = {}
-        """The loans in the order in which they were asked for."""
+        """The loans in the order of their requests."""
         self._idle: list[PostgresSession] = []
         self._is_closed = False
 
@@ -68,14 +68,14 @@ class ConnectionPool:
             self.release(loan)
 
     def acquire(self) -> PooledConnection:
-        """Return a connection that is to be given back."""
+        """Return a connection. The caller must release it."""
         loan = self._join_line()
         if not self._is_among_first(loan):
             self._wait(loan)
         return self._connected(loan)
 
     def try_acquire(self) -> PooledConnection | None:
-        """Return a connection that is to be given back, or None if all of them are lent."""
+        """Return a connection that the caller must release, or None if all of them are lent."""
         loan = self._join_line()
         if self._is_among_first(loan):
             return self._connected(loan)
@@ -83,7 +83,7 @@ class ConnectionPool:
         return None
 
     def release(self, loan: PooledConnection) -> None:
-        """Take a connection back; one that is not as it was lent is closed."""
+        """Take a connection back. Close it if it is not idle and outside of any transaction."""
         session = loan.session
         is_fit = not session.closed and session.info.transaction_status == TransactionStatus.IDLE
         if is_fit and len(self._idle) < MAX_IDLE_CONNECTIONS:
@@ -95,7 +95,7 @@ class ConnectionPool:
             self.close()
 
     def close(self) -> None:
-        """Hang up all; those that are lent out follow when they come back."""
+        """Close all connections. Those that are still lent are closed on their release."""
         self._is_closed = True
         while (session := self._pop_idle()) is not None:
             session.close()
@@ -114,7 +114,7 @@ class ConnectionPool:
                 wake(turn)
 
     def _is_among_first(self, loan: PooledConnection) -> bool:
-        """Return whether a loan is one of the first `size`; remove those that were lost."""
+        """Return whether a loan is among the first `size`. Remove loans that were lost."""
         before = 0
         for other in list(self._line):
             found = other()
@@ -152,11 +152,11 @@ class ConnectionPool:
         return loan
 
     def _connect(self) -> PostgresSession:
-        # A script of several statements, which a body may well run, cannot be prepared.
+        # A script of several statements, which a body may run, cannot be prepared.
         return connect(self._address, self._settings, prepare_after=PREPARED_AFTER)
 
     def _take(self) -> PostgresSession | None:
-        """Return the connection used last that is still alive, if there is one."""
+        """Return the most recently used connection that is still alive, if there is one."""
         if self._is_closed:
             raise StoreError("this store is closed; open the store of the application again")
         while (session := self._pop_idle()) is not None:

@@ -16,7 +16,7 @@ from duly.store.postgres.failures import CONTENDED, READ_ONLY, is_fatal, transla
 CONTENDED_TRIES = 8
 OLD_SESSION_SECONDS = 5.0
 _LONGEST_GAP_SECONDS = 10.0
-"""If two failures are further apart, they do not show that all writes in between failed."""
+"""Two failures with a longer gap do not show that all writes in between failed."""
 
 _END_SESSION = """
 SELECT pg_catalog.pg_terminate_backend(pid, %(milliseconds)s)

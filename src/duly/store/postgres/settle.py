@@ -1,4 +1,4 @@
-"""Recording how attempts ended: the only place that ends one."""
+"""Records how attempts ended. This is the only module that ends an attempt."""
 
 from collections.abc import Collection, Sequence
 from operator import itemgetter
@@ -18,7 +18,7 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "settle")
 
 BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
-"""Outcomes that only recovery writes: found under our claim, they mean the claim was lost."""
+"""Outcomes that only recovery writes. If our claim has such an outcome, it was lost."""
 
 _by_claim = itemgetter(0, 1)
 _Claims = set[tuple[str, int]]
@@ -26,7 +26,7 @@ _Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
 def settle_alone(line: ReconnectingConnection, ops: Sequence[Settle]) -> list[Settled]:
-    """Write verdicts in a transaction of their own; a lost reply is made good by reading back."""
+    """Write verdicts in a transaction of their own. After a lost reply, read back the results."""
     finishing, again = _sorted_by_verdict(ops)
 
     def write(session: PostgresSession, lost: bool) -> list[Settled]:  # noqa: ARG001, FBT001
@@ -49,7 +49,7 @@ def settle_alone(line: ReconnectingConnection, ops: Sequence[Settle]) -> list[Se
 
 
 def settle(session: PostgresSession, ops: Sequence[Settle]) -> list[Settled]:
-    """Write each verdict whose claim still holds, inside a transaction; answer per op."""
+    """Write each verdict whose claim still holds, inside a transaction. Return answers per op."""
     finishing, again = _sorted_by_verdict(ops)
     finished = 0
     requeued: _Claims = set()
@@ -63,7 +63,7 @@ def settle(session: PostgresSession, ops: Sequence[Settle]) -> list[Settled]:
 
 
 def place_of(ops: Sequence[Settle]) -> dict[str, str | None]:
-    """Return the parameters of `recorded`."""
+    """Return the parameters of the statement `recorded`."""
     return {
         "ids": texts([op.run_id for op in ops]),
         "claim_numbers": numbers(op.claim_number for op in ops),
@@ -71,13 +71,13 @@ def place_of(ops: Sequence[Settle]) -> dict[str, str | None]:
 
 
 def is_recorded(op: Settle, found: tuple[Any, ...]) -> bool:
-    """Say whether what `recorded` found is this op's own doing."""
+    """Return whether the row that `recorded` found was written by this op."""
     outcome = found[3]
     return outcome is not None and (outcome == op.outcome or outcome not in BY_OTHERS)
 
 
 def _sorted_by_verdict(ops: Sequence[Settle]) -> tuple[list[Settle], list[Settle]]:
-    """Part the ops that finish from those that queue again, each in the order of locking."""
+    """Separate the ops that finish from those that requeue, each in the order of locking."""
     ordered = sorted(ops, key=_by_claim)
     finishing = [op for op in ordered if type(op.verdict) is Finish]
     if len(finishing) == len(ordered):
@@ -86,7 +86,7 @@ def _sorted_by_verdict(ops: Sequence[Settle]) -> tuple[list[Settle], list[Settle
 
 
 def _latest(ops: Sequence[Settle]) -> list[Settle]:
-    """Return each run's op under its latest claim: the statements take a run once.
+    """Return each run's op with its latest claim, since the statements accept a run only once.
 
     Claims only grow, so an earlier claim of the same run is lost.
     """
@@ -103,7 +103,7 @@ def _endings(ops: Sequence[Settle]) -> dict[str, str | None]:
 
 
 def _awaiting(ops: Sequence[Settle]) -> list[tuple[str, str]]:
-    """Return which runs are to wait for which of their steps."""
+    """Return the runs that suspend until a step, each with the name of that step."""
     verdicts = [(op.run_id, op.verdict) for op in ops]
     return [
         (run_id, verdict.awaits)
@@ -115,7 +115,7 @@ def _awaiting(ops: Sequence[Settle]) -> list[tuple[str, str]]:
 def _requeues(
     ops: Sequence[Settle], roused: Collection[str] = frozenset()
 ) -> dict[str, str | None]:
-    """Return the columns of those that queue again; the roused ones at once."""
+    """Return the columns of the ops that requeue. Runs in `roused` are due at once."""
     verdicts = [op.verdict for op in ops if isinstance(op.verdict, Requeue)]
     afters, attempts, retries_used, crashes, lanes, recorded, *_ = zip(*verdicts, strict=True)
     if roused:
@@ -173,7 +173,7 @@ def _answers(
 
 
 def _answer(op: Settle, found: tuple[Any, ...]) -> Settled:
-    """Tell a fresh write, or one whose reply got lost before, from a lost claim."""
+    """Return the answer of one op. A write whose reply was lost counts as done."""
     if is_recorded(op, found):
         return Settled.DONE
     cancel_requested = found[2]

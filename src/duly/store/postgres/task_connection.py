@@ -1,8 +1,8 @@
-"""A connection that a body uses for the length of its transaction, and that is dead afterwards.
+"""A connection that a body uses during its transaction, and that is unusable after it.
 
-It is a handle on a connection of the store's, which goes on to serve others. All that goes to the
-server goes through `wait`, one call at a time; whoever ends the transaction takes the handle's
-libpq connection away once the call that is under way has ended.
+It is a handle on one of the store's connections, which serves other runs later. Every call to the
+server goes through `wait`, one call at a time. The end of the transaction takes the libpq
+connection away from the handle, as soon as the call in progress has ended.
 """
 
 import threading
@@ -40,15 +40,15 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
         raw = lender.pgconn
         self._handlers = raw.notice_handler, raw.notify_handler
         super().__init__(raw)
-        # Both name what they prepare in one backend, so they share the names.
+        # Both objects name their prepared statements in one backend, so they share the names.
         self._prepared = lender._prepared  # noqa: SLF001
         self._preparing = self.prepare_threshold, self.prepared_max
 
-    # What the driver keeps in plain attributes, and all of it looks up here.
+    # The driver keeps these in plain attributes, and all of its code reads them here.
 
     @property
     def pgconn(self) -> Any:  # noqa: ANN401 - the driver's own
-        """The libpq connection, while it is lent."""
+        """The libpq connection, as long as the body may use it."""
         if self._raw is None:
             raise self._over or TransactionEnded(ENDED_BY_ITS_BODY)
         return self._raw
@@ -59,7 +59,7 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
 
     @property
     def cursor_factory(self) -> type[Cursor[Any]]:
-        """The class of cursors; one that is set is made to refuse what ends the transaction."""
+        """The class of cursors. Its setter makes the class refuse to end the transaction."""
         return cast("type[Cursor[Any]]", self._factories["client"])
 
     @cursor_factory.setter
@@ -77,22 +77,22 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
 
     @property
     def closed(self) -> bool:
-        """Whether it can no longer be used."""
+        """True if it can no longer be used."""
         return self._over is not None or self._raw is None or super().closed
 
     @property
     def broken(self) -> bool:
-        """Whether the server was lost while it was lent."""
+        """True if the connection to the server was lost during the body's transaction."""
         return self._over is None and self._raw is not None and super().broken
 
     def check(self) -> None:
-        """Say why it can no longer be used, if so."""
+        """Raise the reason if it can no longer be used."""
         if self._over is not None:
             raise self._over
         self._check_open()
 
     def wait(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the driver calls it
-        """Do something with the server, which nobody else does meanwhile."""
+        """Communicate with the server. Only one call at a time does this."""
         with self._using:
             self.check()
             answer = super().wait(*args, **options)
@@ -100,22 +100,22 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
             return answer
 
     def _check_open(self) -> None:
-        """Say that the body has ended its transaction, if so: there are ways round the refusals."""
+        """Raise if the body has ended its transaction. The refusals do not catch every way."""
         if self._raw is not None and self._raw.transaction_status == TransactionStatus.IDLE:
             self._over = TransactionEnded(ENDED_BY_ITS_BODY)
             raise self._over
 
     def cancel(self) -> None:
-        """Break off the call that is under way, if it is still this body's."""
+        """Cancel the call that is in progress, if it is still this body's."""
         with self._cancelling:
             super().cancel()
 
     def cancel_safe(self, *, timeout: float = 30.0) -> None:
-        """Do the same."""
+        """Do the same with a timeout."""
         with self._cancelling:
             super().cancel_safe(timeout=timeout)
 
-    # -- what is not the body's to do --
+    # -- operations that the body must not use --
 
     def _refuse(self, *_args: object, **_options: object) -> NoReturn:
         self.check()
@@ -125,16 +125,16 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
     set_autocommit = tpc_begin = tpc_prepare = tpc_commit = tpc_rollback = _refuse
 
     def __del__(self, *_warn: object) -> None:
-        """Say nothing: it is not this one that is to be closed."""
+        """Emit no warning: the store closes the underlying connection."""
 
     def __repr__(self) -> str:
         return super().__repr__() if self._raw is not None else "<closed task connection>"
 
-    # -- for who lends it --
+    # -- for the store --
 
     @contextmanager
     def engine_access(self) -> Iterator[None]:
-        """Let its lender use the transaction for the length of a block."""
+        """Let the engine use the transaction during a block."""
         with self._using:
             self.check()
             if self._raw.pipeline_status != PipelineStatus.OFF:
@@ -142,12 +142,12 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
             yield
 
     def invalidate(self, why: DulyError) -> None:
-        """Have every further call fail; one that is under way goes on."""
+        """Make every further call fail. A call that is in progress continues."""
         if self._over is None:
             self._over = why
 
     def retire(self, why: DulyError) -> None:
-        """Take it away for good, once the call that is under way has ended."""
+        """Take the connection away from the body, after the call that is in progress has ended."""
         self.invalidate(why)
         with self._using, self._cancelling:
             raw, self._raw = self._raw, None
@@ -158,27 +158,27 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
 
 
 class _TaskQuery:
-    """A statement that is looked at before it is sent."""
+    """A statement that is checked before it is sent."""
 
     __slots__ = ()
     query: bytes
 
     def convert(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the driver calls it
-        super().convert(*args, **options)  # type: ignore[misc] # of what it is mixed into
+        super().convert(*args, **options)  # type: ignore[misc] # of the class that it is mixed into
         ending = find_transaction_end(self.query)
         if ending is not None:
             raise BadOption(f"{ending}: {ENDS_WITH_ITS_RUN}")
 
 
 class _TaskCursor:
-    """A cursor whose rows are gone when its connection is."""
+    """A cursor that becomes unusable together with its connection."""
 
     __slots__ = ()
     connection: PostgresTaskConnection
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row
         self.connection.check()
-        return super().fetchone()  # type: ignore[misc] # of what it is mixed into
+        return super().fetchone()  # type: ignore[misc] # of the class that it is mixed into
 
     def fetchmany(self, size: int = 0) -> Any:  # noqa: ANN401 - rows
         self.connection.check()
@@ -195,7 +195,7 @@ class _TaskCursor:
 
 
 class _TaskCursorIterator(_TaskCursor):
-    """One that is its own iterator, as cursors are from psycopg 3.3 on."""
+    """A cursor that is its own iterator, as all cursors are since psycopg 3.3."""
 
     __slots__ = ()
 
@@ -205,7 +205,7 @@ class _TaskCursorIterator(_TaskCursor):
 
 
 def _task_cursor_class(kind: Any) -> Any:  # noqa: ANN401 - a class of cursors
-    """Return the class of such cursors that belong to a lent connection."""
+    """Return the subclass of a cursor class that belongs to a body's connection."""
     if issubclass(kind, _TaskCursor):
         return kind
     if kind not in _made:
@@ -217,4 +217,4 @@ def _task_cursor_class(kind: Any) -> Any:  # noqa: ANN401 - a class of cursors
 
 
 _made: WeakKeyDictionary[type, type] = WeakKeyDictionary()
-"""By the class that they are made of."""
+"""The subclasses, by the class that they are made from."""

@@ -1,4 +1,4 @@
-"""A transaction of the user's in the store's database that ends with its run's completion."""
+"""A transaction of the user's in the store's database, which commits together with its run."""
 
 import threading
 import time
@@ -42,7 +42,7 @@ _HALF_DONE = (
 
 
 class PostgresTaskTransaction:
-    """Opens at the first use of its connection; no other writes share it."""
+    """Opens at the first use of its connection. No other writes share it."""
 
     def __init__(
         self, address: Address, sessions: ConnectionPool, seconds: float | None = None
@@ -52,13 +52,13 @@ class PostgresTaskTransaction:
         self._seconds = POSTGRES_TRANSACTION_SECONDS if seconds is None else seconds
         self._open: _BodyTransaction | None = None
         self._could_write = False
-        """Whether the transaction could write when it was opened. A server that becomes read-only
+        """True if the transaction could write when it was opened. A server that becomes read-only
         lets open transactions write until it ends their connections."""
         self._timer: threading.Timer | None = None
         self._ending = threading.Lock()
-        """Held by the thread that ends it: the body's or the timer's."""
+        """Held by the thread that ends the transaction: the body's or the timer's."""
         self.too_long: TransactionTooLong | None = None
-        """Why it was rolled back, if it was for that."""
+        """The error, if the transaction was rolled back because it exceeded its limit."""
 
     @property
     def connection(self) -> PostgresTaskConnection:
@@ -67,11 +67,11 @@ class PostgresTaskTransaction:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was lost while the transaction was open."""
+        """True if the connection was lost while the transaction was open."""
         return self._open is not None and self._open.session.closed
 
     def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
-        """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+        """Write the fenced completion and commit. A lost claim rolls everything back."""
 
         def write(session: PostgresSession) -> Settled:
             transaction = PostgresTransaction(session)
@@ -97,11 +97,11 @@ class PostgresTaskTransaction:
         )
 
     def commit(self) -> None:
-        """End the transaction with what was written on its connection, as a part of no run."""
+        """Commit the writes on the connection, without recording anything for a run."""
         self._commit_with(lambda _session: True, bool, "", self._doubt)
 
     def record(self, op: EndStep) -> bool:
-        """Record the end of a step, as a part of the transaction."""
+        """Record the end of a step within the transaction."""
         opened = self._opened()
         try:
             with opened.connection.engine_access(), opened.session.unprepared():
@@ -110,7 +110,7 @@ class PostgresTaskTransaction:
             raise self._worded(error) from error
 
     def rollback(self) -> None:
-        """Undo what is not committed and give the connection back."""
+        """Undo all uncommitted writes and release the connection."""
         with defer_interrupts():
             self._take_back()
             with self._ending:
@@ -121,13 +121,13 @@ class PostgresTaskTransaction:
             raise self.too_long
         while self._open is None:
             if not retry_during_outage(self._start):
-                # Other bodies have all connections, each for as long as its limit at most. Outside
-                # of the shield, so that the attempt's timeout strikes a body that waits here.
+                # Other bodies hold all connections, each for at most its limit. This wait is
+                # outside of the shield, so that the attempt's timeout can interrupt it.
                 time.sleep(_LOOK_SECONDS)
         return self._open
 
     def _start(self) -> bool:
-        """Open the transaction, if there is a connection for it; say whether there was."""
+        """Open the transaction if a connection is free. Return whether it was opened."""
         with defer_interrupts():
             loan = self._sessions.try_acquire()
             if loan is None:
@@ -142,11 +142,11 @@ class PostgresTaskTransaction:
         session = loan.session
         try:
             references = getrefcount(session.pgconn)
-            # Begun here, so that a `connection.transaction()` of the body is only a savepoint.
+            # The transaction begins here, so `connection.transaction()` in the body is a savepoint.
             number, self._could_write = session.begin_task_transaction(self._seconds)
             return _BodyTransaction(loan, PostgresTaskConnection(session), number, references)
         except BaseException as error:
-            # A timeout may strike here too; what was borrowed goes back whatever happens.
+            # A timeout may strike here too. The connection is always released.
             session.close()
             self._sessions.release(loan)
             if isinstance(error, psycopg.Error):
@@ -154,9 +154,9 @@ class PostgresTaskTransaction:
             raise
 
     def _take_back(self) -> None:
-        """Have the connection for this thread alone; a call that is under way ends first.
+        """Make this thread the only user of the connection, after a call that is in progress.
 
-        The caller does not hold `_ending` meanwhile, since the timer may have to end the call.
+        The caller must not hold `_ending` during this, since the timer may have to end that call.
         """
         opened = self._open
         if opened is not None:
@@ -190,7 +190,7 @@ class PostgresTaskTransaction:
         return answer
 
     def _expire(self) -> None:
-        """End the backend while the body runs, from the timer's thread."""
+        """End the backend while the body runs. Called in the timer's thread."""
         with self._ending:
             opened = self._open
             if opened is None:
@@ -204,7 +204,8 @@ class PostgresTaskTransaction:
             opened.connection.invalidate(self.too_long)
             with suppress(StoreError, psycopg.Error):
                 if session.pooled:
-                    # The backend may by now serve others; the rollback comes with the body's end.
+                    # The backend may serve other clients by now. The rollback happens when the body
+                    # ends.
                     session.cancel_safe(timeout=1.0)
                     return
                 with closing(connect(self._address, {})) as other:
@@ -245,7 +246,7 @@ class PostgresTaskTransaction:
     def _was_committed(
         self, lost: PostgresSession, was_written: Callable[[PostgresSession], bool]
     ) -> bool:
-        """Read back, once the old backend is gone, whether what it was to commit is there."""
+        """Return whether the commit took effect. Read this after the old backend has ended."""
         with closing(connect(self._address, {})) as session:
             end_session(session, lost, self._address)
             return was_written(session)
@@ -271,7 +272,7 @@ class PostgresTaskTransaction:
 
 
 class _BodyTransaction:
-    """A transaction that is lent to a body."""
+    """A transaction that a body uses."""
 
     def __init__(
         self, loan: PooledConnection, lent: PostgresTaskConnection, number: str, references: int
@@ -284,12 +285,12 @@ class _BodyTransaction:
         self.is_committed = False
 
     def check(self) -> None:
-        """Refuse to end any other transaction than the one that was lent, or one half way."""
+        """Refuse to end a transaction that the engine did not open, or one with open statements."""
         status = self.session.info.transaction_status
         is_piping = self.session.pgconn.pipeline_status != PipelineStatus.OFF
         if status == TransactionStatus.ACTIVE or is_piping:
             raise TransactionEnded(_HALF_DONE)
-        # A broken connection is a matter of the driver's, which says so.
+        # If the connection is broken, the driver raises an error for it.
         is_gone = status == TransactionStatus.IDLE
         self.session.forget_before_end()
         if is_gone or self.session.prepare_to_settle() != self._number:
@@ -298,10 +299,10 @@ class _BodyTransaction:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the connection can serve other runs: it is as it was, and no object refers to it.
+        """True if the connection can serve other runs: it is unchanged, and no object refers to it.
 
-        A cursor, or libpq's own connection, that outlives the body could write into the
-        transaction of another run.
+        If a cursor or libpq's own connection outlived the body, it could write into the transaction
+        of another run.
         """
         status = self.session.info.transaction_status
         wanted = {TransactionStatus.IDLE} if self.is_committed else _OPEN
