@@ -1,4 +1,4 @@
-"""Where the database is, and how that may be shown: never with its password."""
+"""The address of the database, and a form of it for display that never contains its password."""
 
 from copy import copy
 from typing import Any, Self
@@ -19,7 +19,7 @@ _UNREADABLE = (
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "duly",
-    # A peer that vanished without a word is noticed within half a minute, also while idle.
+    # A peer that vanished without closing is detected within half a minute, also while idle.
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -29,7 +29,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class Epoch:
-    """The sessions that this process may still use; after a failover all older ones end."""
+    """The sessions that this process may still use. After a failover all older ones end."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -47,18 +47,18 @@ class Address:
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error:
-            # The driver's own words repeat the address, password and all.
+            # The driver's message repeats the address, including the password.
             raise StoreRefused(_UNREADABLE) from None
         if _is_misread(url, given):
             raise StoreRefused(_UNREADABLE)
         self._secrets = [str(given[name]) for name in given if is_secret_parameter(name)]
         if "," in str(given.get("host", "")):
-            # Of several servers only the primary can be written.
+            # If there are several servers, only the primary accepts writes.
             given.setdefault("target_session_attrs", "read-write")
         self.parameters: dict[str, Any] = _DEFAULTS | given | {"client_encoding": "UTF8"}
         self.shown_url = _shown(given)
         self.epoch = Epoch()
-        """Shared by all copies of this address, as is the next one."""
+        """Shared by all copies of this address, as is the next attribute."""
         self.hosts = HostResolver()
 
     def with_parameters(self, **parameters: object) -> Self:
@@ -68,7 +68,7 @@ class Address:
         return other
 
     def masked(self, text: object) -> str:
-        """Return the text without any secret that stands in it."""
+        """Return the text without any secrets that it contains."""
         shown = str(text).strip()
         for secret in self._secrets:
             for form in filter(None, (secret, quote(secret, safe=""))):
@@ -79,7 +79,7 @@ class Address:
 def _is_misread(url: str, given: dict[str, Any]) -> bool:
     """Return whether parts of a password may have been read as a host, a port or a database.
 
-    The driver takes a raw `/` or `@` in a password for the end of the login.
+    The driver reads an unescaped `/` or `@` in a password as the end of the login.
     """
     place, _, path = url.partition("?")[0].partition("://")[2].partition("/")
     ports = str(given.get("port") or "").split(",")

@@ -1,8 +1,8 @@
-"""Columns of many rows as one parameter each: PostgreSQL's array literals, built by whole columns.
+"""Encodes a column of many rows as one parameter: an array literal, built for the whole column.
 
-The driver would dump every element by itself, which is most of what a batch costs in Python. A NUL
-cannot stand in any text that PostgreSQL keeps, so it separates the elements while the escapes for
-the whole column are made at once.
+The driver would encode each element separately, which is most of the cost of a batch in Python. No
+text in PostgreSQL can contain a NUL. So a NUL separates the elements while the whole column is
+escaped at once.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,7 +12,7 @@ from duly.store.refusal import ValueRefused
 
 
 def refuse_nul() -> NoReturn:
-    """Raise that a text cannot be stored."""
+    """Raise ValueRefused for a text that cannot be stored."""
     raise ValueRefused("a text contains a NUL character, which PostgreSQL cannot store; remove it")
 
 
@@ -28,7 +28,7 @@ def texts(items: Collection[str]) -> str:
 
 
 def optional_texts(items: Collection[str | None]) -> str | None:
-    """Return an array of texts and NULLs; None, which unnest pads with NULLs, if it has no text."""
+    """Return an array of texts and NULLs. If no text is present, return None: unnest pads NULLs."""
     present = [item for item in items if item is not None]
     if not present:
         return None
@@ -60,7 +60,7 @@ def array(items: Collection[str | int | bool | None]) -> str | None:
     if kind is bool:
         return "{" + ",".join(map(_flag, items)) + "}"
     if kind is int:
-        return optional_numbers(items)  # type: ignore[arg-type]  # as the first one tells
+        return optional_numbers(items)  # type: ignore[arg-type]  # the first item shows the type
     return optional_texts(items) if items else "{}"  # type: ignore[arg-type]  # as above
 
 

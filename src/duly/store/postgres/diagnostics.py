@@ -1,4 +1,4 @@
-"""What is to be said of the PostgreSQL server and of how it is set up."""
+"""Diagnoses of the PostgreSQL server and its configuration."""
 
 from typing import Any, Protocol
 
@@ -12,13 +12,13 @@ _FULL = 0.8
 
 
 class DiagnosticQuery(Protocol):
-    """Reads rows."""
+    """A function that executes a query and returns its rows."""
 
     def __call__(self, sql: str, parameters: dict[str, Any], /) -> list[tuple[Any, ...]]: ...
 
 
 def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
-    """Return what was found, good and bad."""
+    """Return all diagnoses, good and bad."""
     (row,) = query(SQL["facts"], {})
     version, fsync, pages, durable, autovacuum, standby, room, used = row
     return [
@@ -68,7 +68,7 @@ def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
 
 
 def find_oldest_transaction(query: DiagnosticQuery) -> OpenTransaction | None:
-    """Return the transaction that has kept dead rows from being removed for longest."""
+    """Return the transaction that has prevented the removal of dead rows for longest."""
     found = query(SQL["oldest_transaction"], {})
     return OpenTransaction._make(found[0]) if found else None
 
@@ -105,7 +105,7 @@ def _durability_remedy(fsync: str, pages: str) -> str:
             "set fsync and full_page_writes on: without them a crash of the machine loses or "
             "corrupts accepted runs"
         )
-    # Connections of duly's turn it on for themselves, whatever the server's default is.
+    # duly's own connections turn it on for themselves, for any default of the server.
     return (
         "synchronous_commit was turned off on duly's own connections, for example by options in "
         "the address: remove that setting, or a crash of the machine loses accepted runs"
@@ -113,7 +113,7 @@ def _durability_remedy(fsync: str, pages: str) -> str:
 
 
 def check_integrity(query: DiagnosticQuery) -> list[Diagnosis]:
-    """Look for broken indexes, by amcheck where it is installed."""
+    """Check for broken indexes, with amcheck if it is installed."""
     broken = [str(row[0]) for row in query(SQL["broken_indexes"], {})]
     if broken:
         remedy = (

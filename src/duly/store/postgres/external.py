@@ -1,4 +1,4 @@
-"""A store on a PostgreSQL connection that somebody else opened, such as one of a test's."""
+"""A store on a PostgreSQL connection that the caller opened, such as a test's connection."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ from duly.store.transaction import Row
 T = TypeVar("T")
 
 BY_INDEX: Mapping[str, str] = {
-    # The statistics of the tables may be misleading, as those of an emptied queue are.
+    # The statistics of the tables may be misleading, for example after a queue was emptied.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
-    # Plans that are forbidden look so expensive that the server would compile them.
+    # Forbidden plans have such high costs that the server would compile them.
     "jit": "off",
 }
 _FORCE_INDEX = """
@@ -49,7 +49,7 @@ SELECT pg_catalog.set_config('enable_seqscan', %s, true),
 
 
 class ExternalPostgresStore(SingleProcessStore, PostgresStore):
-    """Writes in whichever transaction is open there."""
+    """Writes in the transaction that is open on the caller's connection."""
 
     has_one_writer = False
 
@@ -67,11 +67,11 @@ class ExternalPostgresStore(SingleProcessStore, PostgresStore):
         return self._writers.apply(ops)
 
     def wake(self, *ops: Enqueue) -> None:
-        """Send a hint to workers when the transaction that is open commits."""
+        """Send a hint to workers when the open transaction commits."""
         self._writers.hints.send(hints_of(ops))
 
     def _note_external_names(self, op: Enqueue | SendEvent) -> None:
-        """Note nothing: whoever waits for a key here waits in the transaction that holds it."""
+        """Record nothing: a wait for a key happens in the same transaction that holds it."""
 
     def _read(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
@@ -82,10 +82,10 @@ class ExternalPostgresStore(SingleProcessStore, PostgresStore):
 
 
 class ExternalPostgresSession(PostgresSession):
-    """Another object on the socket of a connection: the caller's own has other ideas of rows.
+    """A second object on the socket of the caller's connection, with the engine's row format.
 
-    What opens and ends transactions is the caller's object, and the backend is shared with whoever
-    else borrows it; so nothing is begun here, and nothing is prepared under a name.
+    The caller's object opens and ends transactions, and the backend is shared with all borrowers of
+    the connection. So this object begins no transactions and prepares no named statements.
     """
 
     def __init__(self, lender: psycopg.Connection[Any]) -> None:
@@ -98,22 +98,22 @@ class ExternalPostgresSession(PostgresSession):
         self._deaf = self.cursor()
 
     def __del__(self, *_warn: object) -> None:
-        """Leave the connection to whoever opened it."""
+        """Leave the connection open, since its owner closes it."""
 
     def begin(self) -> None:
         """Do nothing: a transaction is open."""
 
     def commit_now(self) -> None:
-        """Do nothing: it ends elsewhere."""
+        """Do nothing: the caller ends the transaction."""
 
     def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement in the transaction that is open."""
+        """Execute one statement in the open transaction."""
         cursor = self.execute(sql, parameters)
         return cursor.fetchall() if cursor.description is not None else []
 
 
 class ExternalPostgresConnection(ReconnectingConnection):
-    """The connection that was lent, as the engine's own look: in each thread that thread's."""
+    """The caller's connections as engine connections: each thread uses the one that it was lent."""
 
     def __init__(self, lender: ExternalConnectionProvider, address: Address) -> None:
         super().__init__(address, HOT)
@@ -129,14 +129,14 @@ class ExternalPostgresConnection(ReconnectingConnection):
             raise translated(error, self.address) from error
 
     def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
-        """Do some work, once: what goes wrong is undone by whoever lends the connection.
+        """Do some work once. If it fails, the owner of the connection rolls it back.
 
-        The planner's settings are those of the caller again when it has gone well.
+        If it succeeds, the planner settings of the caller are restored.
         """
         try:
             with self._lender.writing() as connection:
                 if connection.info.transaction_status == TransactionStatus.IDLE:
-                    connection.execute("SELECT")  # The driver opens a transaction when first used.
+                    connection.execute("SELECT")  # The driver begins a transaction at first use.
                 session = self._session_on(connection)
                 ((*before, _, _, _),) = session.execute(_FORCE_INDEX).fetchall()
                 answer = work(session, False)  # noqa: FBT003 - nothing was lost
@@ -148,9 +148,9 @@ class ExternalPostgresConnection(ReconnectingConnection):
     def transact(
         self,
         work: Callable[[PostgresSession], T],
-        again: Callable[[PostgresSession], T] | None = None,  # noqa: ARG002 - nothing is done twice here
+        again: Callable[[PostgresSession], T] | None = None,  # noqa: ARG002 - work runs only once here
     ) -> T:
-        """Do some work in the transaction that is open."""
+        """Do some work in the open transaction."""
         return self.run(lambda session, _lost: work(session))
 
     def _session_on(self, connection: psycopg.Connection[Any]) -> PostgresSession:
@@ -161,31 +161,31 @@ class ExternalPostgresConnection(ReconnectingConnection):
 
 
 class ExternalPostgresHints(PostgresHints):
-    """Hints that go out when the transaction that is open commits."""
+    """Hints that are sent when the open transaction commits."""
 
     def __init__(self, line: ExternalPostgresConnection) -> None:
         super().__init__(line.address)
         self._line = line
 
     def send(self, hints: ReadyHints = ()) -> None:
-        """Send hints to all processes; listeners of this one hear them from the server too."""
+        """Send hints to all processes. Listeners of this process get them from the server too."""
         payload = encode(hints)
         self._line.run(lambda session, _lost: notify(session, payload))
 
     def may_piggyback(self) -> bool:
-        """Say no: whatever is sent here rides."""
+        """Return False: every hint of this class is part of the transaction anyway."""
         return False
 
 
 class _NoVacuum(VacuumThread):
-    """Leaves dead rows where they are."""
+    """Never vacuums, so dead rows stay."""
 
     def look(self, dead_rows: int) -> None:
         """Do nothing."""
 
 
 class ExternalWritePaths(WritePaths):
-    """All that is written goes over one line, in the thread of whoever writes it."""
+    """Writes everything over one connection, in the thread of the caller."""
 
     def __init__(self, line: ExternalPostgresConnection, address: Address) -> None:
         super().__init__(address)
@@ -196,5 +196,5 @@ class ExternalWritePaths(WritePaths):
         self._sweeper = _NoVacuum(address)
 
     def _write(self, committer: str, ops: Sequence[Op[A]]) -> list[A]:
-        # Not together with those of other threads: each thread has a transaction of its own.
+        # Ops of other threads are not included, since each thread has its own transaction.
         return self._writes[committer](list(ops))

@@ -1,4 +1,4 @@
-"""Words what goes wrong with the database: what happened, and what to do about it."""
+"""Translates errors of the database: what happened, and what to do about it."""
 
 import re
 
@@ -17,10 +17,10 @@ from duly.store.postgres.address import Address
 from duly.store.refusal import ValueRefused
 
 CONTENDED = frozenset({"40001", "40P01"})
-"""Serialization failure and deadlock: nothing was written, and the same again will do."""
+"""Serialization failure and deadlock: nothing was written, and a retry can succeed."""
 
 READ_ONLY = "25006"
-"""The server cannot be written: it was the primary, and another one is now."""
+"""The server refuses writes. It was the primary, and another server is the primary now."""
 
 _UNAVAILABLE_CLASSES = frozenset({"08", "53", "57", "58"})
 _VALUE_CLASSES = frozenset({"22", "23", "54"})
@@ -37,14 +37,14 @@ _REFUSALS = (
     "does not support SSL",
     "certificate",
 )
-"""The driver gives no code for a refused connection, only the server's text."""
+"""The driver has no code for a refused connection, only the server's text."""
 
 
 def is_fatal(error: psycopg.Error) -> bool:
-    """Say whether this error is the end of its connection.
+    """Return whether this error ends its connection.
 
-    The server says so by its severity. An error of operation without any code does not come from
-    the server: it is the driver's, about the connection itself.
+    An error of the server has a severity that shows it. An OperationalError without a code comes
+    from the driver instead, and concerns the connection itself.
     """
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
@@ -55,7 +55,7 @@ def is_fatal(error: psycopg.Error) -> bool:
 def translated(error: psycopg.Error, address: Address) -> StoreError:
     """Return duly's error for one of the driver's."""
     place = address.shown_url
-    # The driver's words may be of several lines, and errors of ours are of one.
+    # A driver message may have several lines, while duly's error messages have one.
     words = " ".join(_ROW.sub("", address.masked(error)).split())
     match error.sqlstate:
         case None:

@@ -1,4 +1,4 @@
-"""A database of its own for a test of a user's, with a clock that the test moves."""
+"""A separate database for one test of a user, with a clock that the test controls."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,7 +16,7 @@ SQL = load("duly.store.postgres", "testing")
 
 
 class FreshDatabase:
-    """Created on the server that an address names, under a name that nobody else has."""
+    """A database with a unique name on the server of an address."""
 
     def __init__(self, url: str) -> None:
         self._server = Address(url)
@@ -27,7 +27,7 @@ class FreshDatabase:
         self.url = f"postgresql://?{place}"
 
     def drop(self) -> None:
-        """Remove it, whoever is still connected."""
+        """Drop the database, even with open connections."""
         self._administer(
             sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(self._name))
         )
@@ -41,7 +41,7 @@ class FreshDatabase:
 
 
 class ServerClock:
-    """The clock of a store in such a database: the server's, which reads a table of one row."""
+    """The clock of a store in such a database. The server reads it from a table of one row."""
 
     def __init__(self, url: str) -> None:
         self._address = Address(url)
@@ -54,7 +54,7 @@ class ServerClock:
         return int(found)
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._execute(SQL["clock_advance"], {"microseconds": microseconds})
 
     def _execute(self, statement: str, place: dict[str, Any] | None = None) -> list[Any]:

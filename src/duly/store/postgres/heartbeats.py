@@ -1,4 +1,4 @@
-"""Who lives: a counter in each worker's row, on a connection that fails rather than hangs."""
+"""Heartbeats: a counter in each worker's row, on a connection that fails instead of hanging."""
 
 import threading
 from collections.abc import Collection, Sequence
@@ -20,27 +20,27 @@ from duly.store.statements import load
 SQL = load("duly.store.postgres", "recover")
 
 ANSWER_SECONDS = 2
-"""Connecting and asking together stay below the time between two beats."""
+"""Connecting and querying together take less time than the interval between two beats."""
 
 
 class PostgresHeartbeats:
-    """Beats for workers and watches others', by their rows."""
+    """Sends the heartbeats of workers and reads those of others, in the workers' rows."""
 
     def __init__(self, address: Address) -> None:
         self._address = address.with_parameters(connect_timeout=ANSWER_SECONDS)
-        # The server gives up first, so that no beat is counted long after we stopped waiting.
+        # The server times out first, so that no beat is counted long after the client gave up.
         self._settings = {"statement_timeout": f"{750 * ANSWER_SECONDS}ms"}
         self._mutex = threading.Lock()
         self._session: PostgresSession | None = None
 
     def beat(self, worker_ids: Sequence[str]) -> set[str]:
-        """Count one beat for each; return those the store still calls live."""
+        """Count one beat for each worker. Return the workers that are still live in the store."""
         if not worker_ids:
             return set()
         return {row[0] for row in self._ask(SQL["beat"], (texts(worker_ids),))}
 
     def read(self) -> dict[str, HeartbeatReading]:
-        """Look at every live worker; a dead process looks like a frozen one from here."""
+        """Read the beats of every live worker. A dead and a frozen process look the same here."""
         rows = self._ask(SQL["beats"], ())
         return {
             worker_id: HeartbeatReading(int(beats), float(age), lease=float(lease))
@@ -53,14 +53,14 @@ class PostgresHeartbeats:
         return len(rows) < WATCHERS or any(row[0] in worker_ids for row in rows)
 
     def refuse_beats(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
-        """Do nothing: `Recover` looks at the counter under the lock on its row."""
+        """Do nothing: `Recover` checks the counter while it holds the lock on the worker's row."""
         return True
 
     def forget(self, worker_id: str) -> None:
-        """Do nothing: a recovered worker leaves nothing but its row, which is history."""
+        """Do nothing: a recovered worker leaves only its row, which is kept as history."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with self._mutex:
             self._hang_up()
 
@@ -72,7 +72,7 @@ class PostgresHeartbeats:
             try:
                 return execute_within(self._session, sql, parameters, seconds=ANSWER_SECONDS)
             except psycopg.Error as error:
-                # Without asking why: a beat that failed is not worth a second try on this line.
+                # The cause does not matter, since a failed beat is not retried on this session.
                 self._hang_up()
                 if error.sqlstate == READ_ONLY:
                     self._address.epoch.advance()
@@ -88,9 +88,9 @@ class PostgresHeartbeats:
 
 
 def is_server_busy(address: Address, seconds: float) -> bool:
-    """Return whether the server has been at a statement of this application for that long.
+    """Return whether a statement of this application has run on the server for that long.
 
-    It may wait for a lock or for a disk. If the server does not answer, it is busy, too.
+    The statement may wait for a lock or for a disk. A server that does not answer is also busy.
     """
     impatient = address.with_parameters(connect_timeout=ANSWER_SECONDS)
     try:
@@ -104,7 +104,7 @@ def is_server_busy(address: Address, seconds: float) -> bool:
 
 
 class PostgresLivenessHandle:
-    """Held by the process that is the worker: its beats alone show that it lives."""
+    """A handle of a worker process. On PostgreSQL only the heartbeats show that it is alive."""
 
     def end(self) -> None:
-        """Do nothing: good-byes are said by Recover(stopped=True)."""
+        """Do nothing: `Recover(stopped=True)` records that the worker has stopped."""

@@ -1,8 +1,8 @@
 """Looks up host names without waiting for a name server that hangs.
 
-Each lookup has a thread of its own. While it takes longer than a moment, the addresses that the
-last lookup found are used, so that a worker whose connections were lost keeps its lease. The
-parameter `host` stays, so that TLS still checks the certificate of the server against the name.
+Each lookup has a thread of its own. While a lookup is slow, the addresses from the previous lookup
+are used, so that a worker whose connections were lost keeps its lease. The parameter `host` stays,
+so that TLS still checks the certificate of the server against the name.
 """
 
 import os
@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 
 LOOKUP_SECONDS = 0.5
-"""How long a lookup may take before the addresses of the last one are used."""
+"""How long a lookup may take before the addresses of the previous one are used."""
 PATIENCE_SECONDS = 2.0
-"""How long to wait for a lookup if no usable server is at the addresses of the last one."""
+"""How long to wait for a lookup if the previous addresses have no usable server."""
 
 
 class HostResolver:
@@ -33,13 +33,13 @@ class HostResolver:
         names = filter(_is_name, _listed(parameters, "host"))
         try:
             return ResolvedHosts(parameters, {name: self._start(name) for name in names})
-        except RuntimeError:  # No thread can be started any more: the interpreter is ending.
+        except RuntimeError:  # No thread can be started, because the interpreter is shutting down.
             return ResolvedHosts(parameters, {})
 
     def _start(self, host: str) -> "_HostLookup":
-        """Start a lookup, unless one is under way."""
+        """Start a lookup, unless one is in progress."""
         last = self._lookups.get(host)
-        # A thread does not survive in a forked process, so no lookup is under way there.
+        # Threads do not survive a fork, so a forked process has no lookup in progress.
         if last is None or not last.is_alive():
             last = _HostLookup(host, last)
             last.start()
@@ -52,7 +52,7 @@ class _HostLookup(threading.Thread):
         super().__init__(name="duly-lookup", daemon=True)
         self._host = host
         self.addresses: list[str] = [] if last is None else last.addresses
-        """What this lookup has found; before its end, and if it fails, what the last one has."""
+        """The addresses found. Until this lookup succeeds, those of the previous lookup."""
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -77,7 +77,7 @@ class ResolvedHosts:
         self.parameters = self._with_addresses()
 
     def newer(self) -> Mapping[str, Any] | None:
-        """Wait for lookups that are under way; return the parameters if the addresses changed."""
+        """Wait for lookups in progress. Return the parameters if the addresses changed."""
         for lookup in self._lookups.values():
             lookup.join(PATIENCE_SECONDS)
         found = self._with_addresses()

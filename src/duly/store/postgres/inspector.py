@@ -1,4 +1,4 @@
-"""The reads that are different on PostgreSQL."""
+"""The reads that differ on PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -49,7 +49,7 @@ class PostgresInspector(SqlInspector):
         run_read_dialogue(self.queue_capacity.check(ops), self._read)
 
     def find_oldest_transaction(self) -> OpenTransaction | None:
-        """Return the transaction that has kept dead rows from being removed for longest."""
+        """Return the transaction that has prevented the removal of dead rows for longest."""
         return diagnostics.find_oldest_transaction(self._read)
 
     def diagnose(self) -> list[Diagnosis]:

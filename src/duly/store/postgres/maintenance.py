@@ -23,14 +23,14 @@ LONGEST_DUTY = "300s"
 
 
 class TickResult(NamedTuple):
-    """What a tick did, and how many dead rows claims have to step over by now."""
+    """The results of a tick, and the number of dead rows that claims currently scan."""
 
     ticked: Ticked
     dead_rows: int
 
 
 def has_turn(session: PostgresSession, op: AnyOp) -> bool:
-    """Return whether this worker should carry out an op; if so, hold its lock until the commit."""
+    """Return whether this worker should carry out an op. If so, hold its lock until the commit."""
     turn: DutyTurn | None = getattr(op, "turn", None)
     if turn is None:
         return True
@@ -42,13 +42,13 @@ def has_turn(session: PostgresSession, op: AnyOp) -> bool:
 
 
 def note_reached(session: PostgresSession, name: str, before: str, after: str) -> None:
-    """Note behind which queue the next look of this name begins, if there are too many for one."""
+    """Record the last queue of this look, if there are too many queues for one look."""
     if after != before:
         session.execute(TICK["note_reached"], {"name": name, "reached": after})
 
 
 def tick(session: PostgresSession, op: Tick) -> TickResult:
-    """Wake runs by events, promote what is due, park, un-park, expire; each up to the limit."""
+    """Wake runs by events, promote due runs, park, un-park and expire, each up to the limit."""
     place = {"limit": op.limit, "bytes": TRANSACTION_BYTES, "queues": TICK_BATCH}
     wake_by_events(session, op.limit)
     with session.pipeline():

@@ -1,9 +1,10 @@
-"""Brings a database's tables to a version, in a session of the store's or of Django's.
+"""Migrates a database's tables to a version, in a session of the store's or of Django's.
 
-An index on a table that may be large is built CONCURRENTLY, so that the table can be written
-meanwhile. Such a statement runs outside of any transaction, and a crash in it can leave an invalid
-index. So a migration begins with these statements, each can be repeated (the index is dropped if
-it exists, then built), and the rest of the migration follows in one transaction with its record.
+An index on a table that may be large is built CONCURRENTLY, so that the table accepts writes during
+the build. Such a statement runs outside of any transaction, and a crash during it can leave an
+invalid index. So a migration begins with these statements. Each of them can be repeated, because it
+first drops the index if it exists, and then builds it. The rest of the migration and its record
+follow in one transaction.
 """
 
 import re
@@ -42,7 +43,7 @@ _CONCURRENT = re.compile(r"(?:\s|--[^\n]*\n)*((?:CREATE|DROP) INDEX CONCURRENTLY
 
 
 class MigrationCursor(Protocol):
-    """A cursor of psycopg, or the one of Django around it."""
+    """A psycopg cursor, or Django's wrapper of one."""
 
     def execute(self, sql: Any, parameters: Any = None, /) -> Any: ...  # noqa: ANN401 - two libraries
     def fetchone(self) -> Any: ...  # noqa: ANN401 - two libraries
@@ -55,10 +56,10 @@ def run(
     *,
     in_one_transaction: bool,
 ) -> list[SchemaMigration]:
-    """Ask `plan` under the migration lock which steps are missing, run and return them.
+    """Get the missing steps from `plan` under the migration lock. Run and return them.
 
-    With `in_one_transaction`, tables are locked while their indexes are built: for a caller that
-    is inside a transaction, and for a pooler, where a lock of a session has no owner.
+    With `in_one_transaction`, tables are locked while their indexes are built. Use it inside a
+    caller's transaction, and with a pooler, where a session lock has no owner.
     """
     if in_one_transaction:
         with transaction():
@@ -101,7 +102,7 @@ def _run_alone(
 
 
 def split(sql: str) -> tuple[list[str], str]:
-    """Return the statements at the beginning that no transaction may contain, and the rest."""
+    """Return the leading statements that cannot run in a transaction, and the remaining SQL."""
     concurrent = []
     rest = 0
     while (found := _CONCURRENT.match(sql, rest)) is not None:
@@ -116,15 +117,15 @@ def _locked(cursor: MigrationCursor) -> Iterator[None]:
     try:
         yield
     finally:
-        # The server does so itself for a connection that is lost, whose error is on its way.
+        # If the connection is lost, the server releases the lock, and an error is already raised.
         with suppress(Exception):
             cursor.execute(_UNLOCK)
 
 
 def _wait_for_lock(cursor: MigrationCursor, lock: str) -> None:
-    """Poll: a session that waits inside a statement has a snapshot.
+    """Poll for the lock, because a session that waits inside a statement holds a snapshot.
 
-    The other migrator may be building an index, which waits for all older snapshots to end.
+    The other migrator may be building an index, and this build waits for all older snapshots.
     """
     while True:
         cursor.execute(lock)

@@ -1,7 +1,7 @@
-"""Statements that go alone: prepared once, run with texts for parameters, in one round trip.
+"""Prepared statements that run alone, in one round trip, with texts for parameters.
 
-The driver's cursors choose for each value and each statement how to send it. On a connection that
-has rested for a moment, as an idle worker's has, that takes as long as all that the server does.
+The driver's cursors decide for each value and each statement how to send it. On a connection that
+was idle for a moment, as an idle worker's is, this takes as long as all work on the server.
 """
 
 from collections.abc import Mapping
@@ -21,25 +21,25 @@ from duly.store.postgres.arrays import refuse_nul
 class _PreparedStatement(NamedTuple):
     name: bytes
     order: tuple[str, ...]
-    """The parameters' names, in the order of their numbers."""
+    """The names of the parameters, in the order of their numbers."""
 
 
 class PreparedStatements:
-    """The prepared statements of one connection, which no transaction may be open on."""
+    """The prepared statements of one connection. No transaction may be open on it."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._known: dict[str, _PreparedStatement] = {}
         self._numbers = count()
-        """Never used again: a statement may be known to the server and not to us."""
+        """Numbers are never reused: the server may know a statement that this object forgot."""
         self._rows = Transformer(connection)
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement with `%(name)s` parameters as a transaction of its own."""
+        """Execute a statement with `%(name)s` parameters as a transaction of its own."""
         try:
             result = self._send(sql, parameters)
         except psycopg.errors.InvalidSqlStatementName:
-            # After a ROLLBACK the driver deallocates all statements, ours too. Nothing was run.
+            # After a ROLLBACK the driver deallocates all statements, also these. Nothing was run.
             self._known.clear()
             result = self._send(sql, parameters)
         if result.status != ExecStatus.TUPLES_OK:
@@ -65,7 +65,7 @@ class PreparedStatements:
         return known
 
     def _finish(self) -> PGresult:
-        # Waits as the driver's own cursors do, so that Ctrl-C ends it.
+        # This waits as the driver's own cursors do, so that Ctrl-C interrupts it.
         results: list[PGresult] = self._connection.wait(execute(self._connection.pgconn))
         for result in results:
             if result.status == ExecStatus.FATAL_ERROR:
@@ -74,7 +74,7 @@ class PreparedStatements:
 
 
 class _ParameterNumbers:
-    """Numbers the parameters as a statement names them."""
+    """Numbers the parameters in the order of their first use in a statement."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

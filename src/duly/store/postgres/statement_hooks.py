@@ -1,8 +1,8 @@
-"""Tells of every statement that this process sends to PostgreSQL; for proofs that strike there.
+"""Runs a hook at every statement that this process sends to PostgreSQL, for fault injection.
 
-Nothing of duly uses it unless asked to. The driver's own connection cannot be wrapped, so this
-stands round all that duly and the bodies send statements by. In a pipeline statements are answered
-at its end, which counts as one more.
+Production code does not use this module. The driver's own connection cannot be wrapped, so the hook
+wraps all functions with which the engine and the bodies send statements. The end of a pipeline,
+where its statements are answered, counts as one more statement.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.prepared_statements import PreparedStatements
 
 _SQL = 1
-"""Where the statement stands among the arguments."""
+"""The position of the statement among the arguments."""
 
 
 def install_hook(crossing: StatementHook) -> None:
-    """Have `crossing` entered before and left after every statement, until this process ends."""
+    """Enter `crossing` before every statement and leave it after, until this process ends."""
 
     def watched(function: Callable[..., Any], named: str | None = None) -> Callable[..., Any]:
         @wraps(function)
-        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever it is
+        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - any function
             with crossing(named or str(args[_SQL])):
                 return function(*args, **options)
 

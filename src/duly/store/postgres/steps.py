@@ -1,4 +1,4 @@
-"""Waits that are over, and events that are sent on a caller's connection."""
+"""Waits that are satisfied, and events that are sent on a caller's connection."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ SQL = load("duly.store.postgres", "steps")
 
 
 def send_on_connection(op: SendEvent, database: str, *, hint: bool) -> Dialogue[bool]:
-    """Send an event on a connection that is not ours, but is to the same database."""
+    """Send an event on a caller's connection to the same database."""
     found = yield ExternalStatement("postgresql", ENQUEUE["database"], {})
     check_database(found, database)
     sent = yield ExternalStatement(
@@ -34,9 +34,9 @@ def wake_by_events(session: PostgresSession, limit: int) -> None:
 
 
 def find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, str]]) -> set[str]:
-    """Return those runs whose wait, which is about to begin, is over already.
+    """Return the runs whose wait, which is about to begin, is already satisfied.
 
-    Two statements: the second sees what was committed while the first waited for its locks.
+    There are two statements. The second sees commits made while the first waited for its locks.
     """
     ids, names = zip(*waits, strict=True)
     place = {"ids": texts(ids), "names": texts(names)}

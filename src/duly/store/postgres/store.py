@@ -1,4 +1,4 @@
-"""The store on a PostgreSQL database: many writers at once, on any number of machines."""
+"""The store on a PostgreSQL database: many concurrent writers on any number of machines."""
 
 import json
 import os
@@ -48,7 +48,7 @@ PACKAGE = "duly.store.postgres"
 
 READERS = 4
 MAX_TASK_TRANSACTIONS = 16
-"""How many runs of one process can be inside a transaction of their own; more wait for these."""
+"""How many runs of one process can be in a transaction of their own. Others wait for these."""
 READER_SECONDS = 5.0
 READING = {"jit": "off"}
 
@@ -59,10 +59,10 @@ class PostgresStore(OpWriter, PostgresInspector):
     has_one_writer = False
 
     def can_write_now(self) -> bool:
-        """Say whether a write would not have to wait for another's: they overlap here."""
+        """Return True: writes overlap, so a write does not wait for another one."""
         return True
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server's clock counts
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server has the clock
         self.url = url
         self._address = Address(url)
         self._database: str | None = None
@@ -101,13 +101,13 @@ class PostgresStore(OpWriter, PostgresInspector):
         self._here().writers.submit(ops, done)
 
     def failing_writes(self) -> FailingWrites | None:
-        """Return how long all writes have failed on fresh sessions; None if one was answered."""
+        """Return since when all writes have failed on fresh sessions; None if one was answered."""
         record = self._here().writers.record
         since = record.failing_since
         return None if since is None else FailingWrites(since, record.failed_at, record.reason)
 
     def is_kept_waiting(self, seconds: float) -> bool:
-        """Return whether the server has been at a statement of this application for that long."""
+        """Return whether a statement of this application has run on the server for that long."""
         return is_server_busy(self._address, seconds)
 
     def task_transaction(self, seconds: float | None = None) -> PostgresTaskTransaction:
@@ -115,14 +115,14 @@ class PostgresStore(OpWriter, PostgresInspector):
         return PostgresTaskTransaction(self._address, self._here().transactions, seconds)
 
     def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
-        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        """Accept a run on a caller's connection. The run exists if its transaction commits."""
         self._note_external_names(op)
         return enqueue.enqueue_on_connection(
             op, self._database_name(), self.queue_capacity, hint=hint
         )
 
     def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
-        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        """Send an event on a caller's connection. The event is sent if its transaction commits."""
         self._note_external_names(op)
         return steps.send_on_connection(op, self._database_name(), hint=hint)
 
@@ -150,7 +150,7 @@ class PostgresStore(OpWriter, PostgresInspector):
             left = None
             try:
                 with defer_interrupts(), readers.connection() as session:
-                    # Asked here, since one may have waited for a reader.
+                    # Computed here, since the wait for a reader takes time.
                     left = seconds_left()
                     if left is not None:
                         return session.read_within(left, sql, parameters, prepare=prepare)
@@ -158,7 +158,7 @@ class PostgresStore(OpWriter, PostgresInspector):
             except psycopg.Error as error:
                 if left is not None and isinstance(error, psycopg.errors.QueryCanceled):
                     raise ReadTooSlow from error
-                # Reading twice harms nobody; a server that restarted deserves it.
+                # Reading twice does no harm, and the server may have restarted.
                 if retried or not is_fatal(error):
                     raise translated(error, self._address) from error
                 retried = True
@@ -177,15 +177,15 @@ class PostgresStore(OpWriter, PostgresInspector):
     # -- liveness and hints --
 
     def heartbeats(self) -> PostgresHeartbeats:
-        """Return what beats and watches beats."""
+        """Return the object that sends and reads heartbeats."""
         return self._here().heartbeats
 
     def live(self, worker_id: str) -> PostgresLivenessHandle:  # noqa: ARG002 - its row and its beats show it
-        """Return what a worker process holds while it lives."""
+        """Return the handle that a worker process holds while it is alive."""
         return PostgresLivenessHandle()
 
     def wake(self, *ops: Enqueue) -> None:
-        """Send a hint to workers that these runs are ready; without any, that anything may be."""
+        """Send a hint to workers that these runs are ready; without runs, that any may be."""
         self._here().writers.hints.send(hints_of(ops))
 
     def pass_on(self, hint: Hint) -> None:
@@ -208,11 +208,11 @@ class PostgresStore(OpWriter, PostgresInspector):
         return self._here().writers.hints.listen(woken, hinted)
 
     def hears_hints(self) -> bool:
-        """Say whether every listener here has a connection that can listen."""
+        """Return whether every listener here has a connection that listens."""
         return self._here().writers.hints.are_heard()
 
     def close(self) -> None:
-        """Write what waits, end all threads, hang up."""
+        """Write the queued ops, end all threads and close the connections."""
         with self._mutex:
             process, self._process = self._process, None
             self._is_closed = True
@@ -228,7 +228,7 @@ class PostgresStore(OpWriter, PostgresInspector):
         return Schema(*self._query("inspect.schema")[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
-        """Run what `plan` asks for, under a lock; in an empty database, in one transaction."""
+        """Run the steps that `plan` returns, under a lock; in an empty database in one commit."""
         with self._migrating() as session, session.unprepared():
             ran = migration_runner.run(
                 session.cursor(), plan, session.transaction, in_one_transaction=session.pooled
@@ -237,9 +237,9 @@ class PostgresStore(OpWriter, PostgresInspector):
 
     @contextmanager
     def _migrating(self) -> Iterator[PostgresSession]:
-        # An index on a large table may take longer than the role's statements otherwise may.
+        # An index on a large table may take longer than the role's statement timeout.
         with closing(connect(self._address, {"statement_timeout": "0"})) as session:
-            # Between two statements such a transaction has no snapshot that others would wait for.
+            # In this level a transaction has no snapshot between statements for others to wait for.
             session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             try:
                 yield session
@@ -249,7 +249,7 @@ class PostgresStore(OpWriter, PostgresInspector):
     # -- processes --
 
     def _here(self) -> "_PostgresResources":
-        """Return what this process holds open; a forked child begins anew."""
+        """Return this process's resources. A forked child opens its own."""
         process = self._process
         if process is not None:
             return process
@@ -261,7 +261,7 @@ class PostgresStore(OpWriter, PostgresInspector):
             return self._process
 
     def _leave_to_parent(self) -> None:
-        """After a fork: keep what was inherited, and never use or close it."""
+        """After a fork: keep the inherited resources, and never use or close them."""
         if self._process is not None:
             _inherited.append(self._process)
         self._process = None
@@ -276,11 +276,11 @@ class _PostgresResources:
         self.heartbeats = PostgresHeartbeats(address)
         self.readers = ConnectionPool(address, READING, size=READERS, seconds=READER_SECONDS)
         self.floors = Floors(self.readers, self.writers.hints)
-        # Apart from the readers, because a body may keep one for as long as it runs.
+        # Separate from the readers, because a body may keep a connection for as long as it runs.
         self.transactions = ConnectionPool(address, {}, size=MAX_TASK_TRANSACTIONS)
 
     def close(self) -> None:
-        """Write what waits, end all threads, hang up."""
+        """Write the queued ops, end all threads and close the connections."""
         self.floors.close()
         self.writers.close()
         self.heartbeats.close()

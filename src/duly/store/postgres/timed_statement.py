@@ -1,4 +1,4 @@
-"""Executes a statement for which there is only so much time, whatever hangs in between."""
+"""Executes a statement with a time limit that holds even if the network or the server hangs."""
 
 import select
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def execute_within(
     session: "PostgresSession", sql: str, parameters: Sequence[str | None] = (), *, seconds: float
 ) -> list[tuple[str | None, ...]]:
-    """Run a statement with `$1` parameters; close the session if it takes longer than `seconds`."""
+    """Run a statement with `$1` parameters. Close the session if it takes longer than `seconds`."""
     pgconn = session.pgconn
     deadline = monotonic() + seconds
     texts = [None if text is None else text.encode() for text in parameters]

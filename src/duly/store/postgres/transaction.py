@@ -80,7 +80,7 @@ class PostgresTransaction:
         """Do nothing, since a database of a server is not a file that can be copied."""
 
     def coordinate(self, name: str, /, **parameters: Any) -> Row | None:  # noqa: ANN401 - as the protocol
-        """Execute a statement that is necessary among several writers. Return its first row."""
+        """Execute a statement that only concurrent writers need. Return its first row."""
         rows = self.execute(name, **parameters).rows
         return rows[0] if rows else None
 

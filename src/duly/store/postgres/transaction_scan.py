@@ -1,13 +1,13 @@
-"""Finds statements that would end a transaction, or leave it, in the text of a script.
+"""Finds statements in the text of a script that would end or leave its transaction.
 
-PostgreSQL itself refuses them inside functions and `DO`; what is sent as text it would obey.
+PostgreSQL itself refuses them inside functions and `DO`, but it would execute them in a script.
 """
 
 import re
 from collections.abc import Iterator
 
 _ENDING = re.compile(rb"\b(?:COMMIT|ROLLBACK|END|ABORT|BEGIN|START|PREPARE)\b", re.IGNORECASE)
-"""Words without which there is nothing to look for, and that is known at once."""
+"""A quick check: a script without any of these words cannot end its transaction."""
 
 _TOKEN = re.compile(
     rb"""
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 _COMMENT = re.compile(rb"/\*|\*/")
 
 _LOOKED_AT = 5
-"""How many words tell what a statement does: `CREATE OR REPLACE FUNCTION f`."""
+"""How many leading words identify a statement: `CREATE OR REPLACE FUNCTION f`."""
 
 
 def find_transaction_end(script: bytes) -> str | None:
@@ -37,7 +37,7 @@ def find_transaction_end(script: bytes) -> str | None:
     for kind, text in _tokens(script):
         if kind == "mark":
             parentheses = max(0, parentheses + {b"(": 1, b")": -1, b";": 0}[text])
-            # Neither the actions of a rule nor the body of a function end at their semicolons.
+            # Semicolons inside the actions of a rule or the body of a function end no statement.
             if text == b";" and not parentheses and not blocks:
                 if _ends(words):
                     break
@@ -58,7 +58,7 @@ def _ends(words: list[bytes]) -> bool:
         case [b"START" | b"PREPARE", b"TRANSACTION", *_]:
             return True
         case [b"ROLLBACK", b"TO", *_] | [b"ROLLBACK", b"WORK" | b"TRANSACTION", b"TO", *_]:
-            return False  # To a savepoint, which is the body's own.
+            return False  # To a savepoint, which belongs to the body.
         case [b"ROLLBACK", *_]:
             return True
     return False
@@ -81,7 +81,7 @@ def _depth(blocks: int, word: bytes) -> int:
 
 
 def _tokens(script: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the words and marks outside of texts, quoted names and comments."""
+    """Yield the words and marks outside of string literals, quoted names and comments."""
     at = 0
     while (found := _TOKEN.search(script, at)) is not None:
         at = found.end()
@@ -92,7 +92,7 @@ def _tokens(script: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _after_comment(script: bytes, at: int) -> int:
-    """Return where a comment ends; comments of PostgreSQL may lie in one another."""
+    """Return the end of a comment. PostgreSQL's comments may be nested."""
     depth = 1
     while depth and (found := _COMMENT.search(script, at)) is not None:
         depth += 1 if found[0] == b"/*" else -1

@@ -1,4 +1,4 @@
-"""Writing everything that another database kept, in one transaction."""
+"""Writes all rows that another database contains, in one transaction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +18,9 @@ _TOLD_EVERY = 1_000
 
 
 def write(url: str, source: TransferSource, progress: Callable[[int], None]) -> dict[str, int]:
-    """Copy all rows into a database that has none; return how many, by table.
+    """Copy all rows into an empty database. Return the number of rows of each table.
 
-    `progress` is told now and then how many were copied so far.
+    `progress` is called from time to time with the number of rows copied so far.
     """
     address = Address(url)
     counts: dict[str, int] = {}

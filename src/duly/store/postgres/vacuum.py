@@ -1,9 +1,9 @@
-"""Clears away the rows that claims have to step over.
+"""Vacuums the rows that claims would otherwise scan.
 
-Every run leaves dead entries at the very end of the index where claims begin to read, and they stay
-until a vacuum. The server's own comes by once a minute; at ten thousand runs a second a claim would
-by then walk over half a million of them. So the tick, which any worker does, counts them and has
-them cleared when they are many.
+Every run leaves dead entries at the start of the index range that claims read, and they stay until
+a vacuum. The server's autovacuum runs once a minute. At ten thousand runs a second, a claim would
+by then scan more than half a million of them. So the tick, which any worker may do, counts them and
+starts a vacuum when there are many.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from duly.store.postgres.connection import PostgresSession, connect
 
 DEAD_ROWS = 20_000
 REST = 20
-"""How many times as long as the last sweep took to wait before the next."""
+"""The pause before the next sweep, as a multiple of the duration of the last one."""
 
 _VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) duly_runs"
 
@@ -35,7 +35,7 @@ class VacuumThread:
         self._is_closed = False
 
     def look(self, dead_rows: int) -> None:
-        """Begin a sweep if there is enough to clear and the last one was not just now."""
+        """Start a sweep if there are enough dead rows and the last sweep was not too recent."""
         if dead_rows < DEAD_ROWS or monotonic() < self._not_before:
             return
         with self._mutex:
@@ -45,7 +45,7 @@ class VacuumThread:
                 self._thread.start()
 
     def close(self) -> None:
-        """Break off a sweep that is under way: the next worker's tick begins it anew."""
+        """Cancel a sweep that is in progress. The next worker's tick starts it again."""
         with self._mutex:
             self._is_closed = True
             thread, session = self._thread, self._session
@@ -68,7 +68,7 @@ class VacuumThread:
                 with self._mutex:
                     self._session = None
                 session.close()
-        # A transaction that is held open somewhere keeps dead rows alive, and a role that does not
-        # own the table clears nothing: then trying more often would only cost.
+        # A transaction that stays open keeps dead rows alive, and a role that does not own the
+        # table removes none. In both cases more frequent sweeps would only cost time.
         took = monotonic() - begin
         self._not_before = monotonic() + max(1.0, REST * took)

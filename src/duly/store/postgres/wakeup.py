@@ -1,10 +1,11 @@
 """Wake-up hints across processes: NOTIFY after each commit, many commits to one NOTIFY.
 
-Commits that notify wait for one another, in all processes, so the NOTIFY goes out apart, and
-behind. Only a lone enqueue after a moment of quiet carries its own: it wakes an idle worker sooner.
+Commits that notify wait for one another, in all processes. So a separate transaction sends the
+NOTIFY after the commit. Only a lone enqueue after a quiet moment carries its own hint, because it
+wakes an idle worker sooner.
 
-A hint may be lost; polling is the backstop. Behind a pooler nobody can LISTEN, and polling is all
-there is between processes.
+A hint may be lost, since workers also poll. With a pooler no process can LISTEN, and processes find
+each other's runs only by polling.
 """
 
 import contextlib
@@ -38,15 +39,15 @@ from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.postgres.session_settings import HINTS
 
 _BETWEEN_SECONDS = 0.002
-"""The first hint goes out at once; while more come in, one in this time."""
+"""The first hint is sent at once. While more hints arrive, one is sent per this interval."""
 _QUIET_SECONDS = 0.01
 _SLOW_SECONDS = 0.005
-"""Commits that notify wait for one another, in all processes; one that took longer may have."""
+"""Commits that notify wait for one another, in all processes. A slower commit may have waited."""
 _APART_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _LOOK_SECONDS = 5.0
-"""How often a listener looks whether its server is still the primary."""
+"""How often a listener checks whether its server is still the primary."""
 
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
@@ -61,13 +62,13 @@ def notify(session: PostgresSession, payload: str) -> None:
 
 
 class _HintCallbacks(NamedTuple):
-    """One listener of this process: what to call at which message."""
+    """One listener of this process: the functions to call for its messages."""
 
     woken: WakeCallback
     hinted: HintCallback | None
 
     def hear(self, said: ReadyHints | ClaimNotice) -> None:
-        """Call the function that fits; without a place every worker looks."""
+        """Call the function that fits the message. A message without a place wakes all."""
         if isinstance(said, ClaimNotice):
             if self.hinted is not None:
                 self.hinted(said)
@@ -86,12 +87,12 @@ class PostgresHints:
         self._here: list[_HintCallbacks] = []
         self._listeners: list[_HintListener] = []
         self.sender = new_id()
-        """Tells the listeners of this process which hints are its own."""
+        """Identifies the hints of this process, so that its own listeners ignore them."""
         self._notifier = _HintNotifier(address, self.sender)
         self._sent_at = -math.inf
         self._rides_again_at = -math.inf
         self._seconds_riding = 0.0
-        """The mean of what inserts took lately that carried their hint."""
+        """The mean duration of recent inserts that carried their hint."""
         self._seconds_alone = 0.0
         self._compared_at = -math.inf
         self._must_compare = False
@@ -102,7 +103,7 @@ class PostgresHints:
         self.send_here(hints)
 
     def send_here(self, hints: ReadyHints = ()) -> None:
-        """Send hints to the listeners of this process: the others have been told."""
+        """Send hints to the listeners of this process, after the other processes got theirs."""
         self._sent_at = monotonic()
         if self._here:
             near = [hint._replace(is_near=True) for hint in hints]
@@ -110,13 +111,13 @@ class PostgresHints:
                 ears.hear(near)
 
     def may_piggyback(self) -> bool:
-        """Say whether a commit may carry its own hint: not when others have just been sent."""
+        """Return whether a commit may carry its own hint: not just after other hints."""
         now = monotonic()
         is_quiet = now - self._sent_at > _QUIET_SECONDS
         return is_quiet and now >= self._rides_again_at and not self._must_compare
 
     def note_piggybacked(self, seconds: float) -> None:
-        """Note how long an insert took that carried its hint: it may have waited for others."""
+        """Record how long an insert with a hint took. It may have waited for other commits."""
         self._seconds_riding += _SMOOTHING * (seconds - self._seconds_riding)
         if self._seconds_riding <= max(_SLOW_SECONDS, _MOST_SLOWER * self._seconds_alone):
             return
@@ -124,11 +125,11 @@ class PostgresHints:
         if monotonic() - self._compared_at < _COMPARED_SECONDS:
             self.stop_piggybacking()
         else:
-            # Perhaps all commits are slow here: the next one goes alone.
+            # Perhaps all commits are slow at present, so the next one carries no hint.
             self._must_compare = True
 
     def note_plain_insert(self, seconds: float) -> None:
-        """Note how long an insert took that carried no hint, to compare."""
+        """Record how long an insert without a hint took, for comparison."""
         is_first = monotonic() - self._compared_at >= _COMPARED_SECONDS
         change = seconds - self._seconds_alone
         self._seconds_alone += change if is_first else _SMOOTHING * change
@@ -136,7 +137,7 @@ class PostgresHints:
         self._must_compare = False
 
     def stop_piggybacking(self) -> None:
-        """Let no commit carry a hint for a while: it was refused, or had to wait for others."""
+        """Send no hints with commits for a while: one was refused, or waited for other commits."""
         self._rides_again_at = monotonic() + _APART_SECONDS
 
     def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
@@ -158,7 +159,7 @@ class PostgresHints:
         return end
 
     def are_heard(self) -> bool:
-        """Say whether every listener listens."""
+        """Return whether every listener has a connection that listens."""
         return all(listener.is_listening for listener in tuple(self._listeners))
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ class PostgresHints:
 
 
 class _HintNotifier:
-    """Says NOTIFY for everybody in this process, off the path of those who write."""
+    """Sends NOTIFY for the whole process in its own thread, so that writers do not wait for it."""
 
     def __init__(self, address: Address, sender: str) -> None:
         self._line = ReconnectingConnection(address, HINTS)
@@ -182,12 +183,12 @@ class _HintNotifier:
         self._thread: threading.Thread | None = None
 
     def poke(self, hints: ReadyHints) -> None:
-        """Have hints sent soon, with those that wait; cheap, and never waits."""
+        """Queue hints for sending soon. This call is cheap and never blocks."""
         if self._thread is None:
             try:
                 self._start()
             except RuntimeError:
-                # This process can have no more threads. A hint must not fail what was written.
+                # This process can start no more threads. A hint must never fail a write.
                 return
         with self._mutex:
             self._says_anything |= not hints
@@ -198,7 +199,7 @@ class _HintNotifier:
             self._poked.set()
 
     def close(self) -> None:
-        """End the thread, once a hint that was not sent yet has been, if the server answers."""
+        """End the thread. It first sends the queued hints, if the server answers."""
         self._ending.set()
         self._poked.set()
         if self._thread is not None:
@@ -215,7 +216,7 @@ class _HintNotifier:
     def _serve(self) -> None:
         while True:
             self._poked.wait()
-            # In this order: a poke in between is a hint more, not one less.
+            # Clear before taking: a poke in between adds a hint and loses none.
             self._poked.clear()
             payload = self._take()
             if self._ending.is_set():
@@ -232,7 +233,7 @@ class _HintNotifier:
                 self._ending.wait(_BETWEEN_SECONDS)
 
     def _take(self) -> str | None:
-        """Return what to send; None if there is nothing."""
+        """Return the message to send, or None if there are no hints."""
         with self._mutex:
             hints, says_anything = list(self._hints.values()), self._says_anything
             self._hints.clear()
@@ -247,7 +248,7 @@ class _HintNotifier:
 
 
 class _HintListener:
-    """Waits for hints of other processes on a connection of its own, at no cost while idle."""
+    """Waits for hints of other processes on its own connection, at no cost while idle."""
 
     def __init__(self, address: Address, ears: _HintCallbacks, sender: str) -> None:
         self._address = address
@@ -285,7 +286,7 @@ class _HintListener:
                     session.execute(sql.SQL("LISTEN {}").format(channel))
                     pause = _FIRST_PAUSE_SECONDS
                     self.is_listening = True
-                    # What was written while nobody listened gave no hint.
+                    # Writes before the LISTEN sent no hint to this listener.
                     self._ears.woken()
                     self._receive(session)
             self.is_listening = False
@@ -305,7 +306,7 @@ class _HintListener:
             while (notification := session.pgconn.notifies()) is not None:
                 message = decode(notification.extra.decode(errors="replace"))
                 if message is None or (not message.said and message.sender != self._own):
-                    # Many that name nothing are one.
+                    # Several messages without a place need only one call.
                     is_woken = True
                 elif message.sender != self._own:
                     self._ears.hear(message.said)
