@@ -156,7 +156,7 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         return started
 
     def begin(self) -> None:
-        """Open a transaction. Behind a pooler, apply the settings too."""
+        """Open a transaction. With a pooler, apply the settings too."""
         self.execute_unanswered(_BEGIN)
         if self.pooled:
             names, values = texts(self._settings), texts(self._settings.values())

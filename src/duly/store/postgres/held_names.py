@@ -1,7 +1,7 @@
 """Keys, events and locks that open transactions hold, and waiting for their release.
 
 No write waits on a shared connection. A write that meets a held name raises NameHeld after the lock
-timeout of that connection. Its caller then retries here, where only this caller waits.
+timeout of that connection. Its caller then retries here, at its own pace.
 """
 
 import contextlib

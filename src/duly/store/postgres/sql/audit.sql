@@ -1,5 +1,5 @@
--- audit: invariants. Each statement sees one moment, so its findings are true of a live database too.
--- It returns the subjects of the findings. core/audit.py describes each kind of them.
+-- audit: invariants. Each statement sees one moment, so its findings also hold for a live database.
+-- It returns the subjects of the findings. core/audit.py describes each kind of finding.
 
 -- :name count
 SELECT (SELECT pg_catalog.count(*) FROM duly_runs WHERE state = 'queued'),
@@ -10,7 +10,7 @@ SELECT (SELECT pg_catalog.count(*) FROM duly_runs WHERE state = 'queued'),
        (SELECT coalesce(pg_catalog.sum(pruned), 0)::bigint FROM duly_accounts)
 
 -- :name runs_missing
--- Accepted, and neither live nor finished nor pruned.
+-- Runs that were accepted, and that are neither live nor finished nor pruned.
 SELECT missing::text || CASE missing WHEN 1 THEN ' run' ELSE ' runs' END
   FROM (SELECT (SELECT coalesce(pg_catalog.sum(accepted - pruned), 0)::bigint FROM duly_accounts)
                - (SELECT pg_catalog.count(*) FROM duly_runs)
@@ -36,7 +36,7 @@ SELECT id::text FROM duly_waiting WHERE EXISTS (SELECT 1 FROM duly_history WHERE
  LIMIT %(limit)s
 
 -- :name held_by_nobody
--- A worker that died just now is about to be recovered.
+-- The runs of a worker that died just now will soon be recovered, so they are left out.
 SELECT run.id::text
   FROM duly_runs AS run
   LEFT JOIN duly_workers AS worker ON worker.id = run.worker_id
@@ -110,7 +110,7 @@ SELECT DISTINCT run.id::text
  LIMIT %(limit)s
 
 -- :name key_of_no_run
--- A key that is kept for ever stays so after the end of its run; others get a time then.
+-- A key without a time limit stays without one after the end of its run. All other keys get one then.
 SELECT run_id::text FROM duly_keys
  WHERE expires_at IS NULL AND (ttl IS NOT NULL OR active_only)
    AND NOT EXISTS (SELECT 1 FROM duly_runs WHERE id = duly_keys.run_id)
@@ -131,7 +131,7 @@ SELECT run_id::text FROM duly_keys
  LIMIT %(limit)s
 
 -- :name fired_without_run
--- Fired after the end of every run that was pruned: it cannot be one of them.
+-- Only firings after the end of every run that was pruned, since their runs cannot be among these.
 SELECT run_id::text FROM duly_firings
  WHERE run_id IS NOT NULL
    AND fired_at > coalesce((SELECT pg_catalog.max(pruned_until) FROM duly_accounts),

@@ -5,7 +5,7 @@ DELETE FROM duly_bulk_acts
  WHERE ended_at <= duly_now() - %(retention)s::float8 * interval '1 microsecond'
 
 -- :name start
--- Guard: neither the same form nor the same act that is under way starts another one.
+-- Guard: if the same form was sent before, or the same act is in progress, no other act starts.
 INSERT INTO duly_bulk_acts
        (id, verb, selection, digest, actor, reason, total, owner, created_at, renewed_at)
 VALUES (%(id)s, %(verb)s, %(selection)s, %(digest)s, %(actor)s, %(reason)s, %(total)s, %(owner)s,

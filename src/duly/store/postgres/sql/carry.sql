@@ -166,7 +166,7 @@ WITH picked AS MATERIALIZED (
 SELECT pg_catalog.count(*) FROM moved
 
 -- :name send_away
--- Guard: as above. It looks where a claim would begin to look, at some queues in turn, as parking does.
+-- Guard: as above. It starts where a claim would start, at some queues at a time, as parking does.
 -- It also returns the queue after which it began, and the one after which the next op must continue.
 WITH look AS MATERIALIZED (
     SELECT number, coalesce((SELECT reached FROM duly_duties WHERE name = 'sent away'), '') AS after

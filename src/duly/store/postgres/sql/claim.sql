@@ -1,19 +1,19 @@
--- claim: take ready runs for a live worker.
--- PostgreSQL has many writers. The worker's row is locked, so that recovery, which locks it FOR
--- UPDATE, comes wholly before or wholly after: a claim that waited for it finds the worker dead and
--- takes nothing, and one that came first is committed when recovery looks at what the worker holds.
--- SQLite has one writer and asks queue by queue instead.
--- No statement joins a growing table with the rows that it picked: a planner whose statistics say that
--- the table is empty would read all of the table for each of them. An array of ids leaves no choice.
+-- claim: claim ready runs for a live worker.
+-- PostgreSQL has many writers. A claim locks the worker's row, and recovery locks that row FOR UPDATE.
+-- So a claim is entirely before or entirely after the recovery of its worker. A claim that waited for
+-- recovery finds the worker dead and takes nothing. An earlier claim is committed when recovery reads
+-- the worker's runs. SQLite has one writer and queries queue by queue instead.
+-- No statement joins a growing table with the rows that it picked. If the statistics show an empty
+-- table, the planner would read the whole table for each row. An array of ids leaves no other plan.
 
 -- :name take
--- Guard: only queued rows that nobody else is taking; claim_number grows by one, and is the fence.
--- Each want walks the queues of its lane, from the last claim's queue on, and stops when it is full.
--- The inner LIMITs are pulled row by row, so no more rows are locked than are taken. Every claim
--- of a worker gets a later claimed_at than its last one, which tells what it took if the reply to
--- its commit gets lost. A claim stops at the run with which its arguments reach a number of bytes, but
--- takes at least one run of each lane. A running sum is taken only if the total exceeds that number.
--- The runs beyond it stay queued; their locks end with the transaction.
+-- Guard: only queued rows that no other transaction is taking. claim_number grows by one and is the
+-- fence. Each want reads the queues of its lane, starting at the last claim's queue, and stops when it
+-- is full. The inner LIMITs produce rows one by one, so no more rows are locked than taken. Every claim
+-- of a worker gets a later claimed_at than its last one. This shows which runs it took if the reply to
+-- its commit is lost. A claim stops at the run with which its arguments reach a number of bytes, but
+-- takes at least one run of each lane. A running sum is computed only if the total exceeds that number.
+-- The runs beyond it stay queued, and their locks end with the transaction.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), look AS MATERIALIZED (
@@ -79,7 +79,7 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           duly_microseconds(claimed_at)
 
 -- :name limited_queues
--- Of which something is ready. There are as many probes as queues with a limit, times lanes in use.
+-- Queues with a limit that have a ready run. One probe for each such queue and each lane in use.
 WITH look AS MATERIALIZED (
     SELECT number FROM duly_look
 )
@@ -113,15 +113,16 @@ SELECT found.lane
  LIMIT %(most)s
 
 -- :name lock_limit
--- The count of runs under a limit holds only until another claim commits. So the claim that counts
+-- The count of runs under a limit is valid only until another claim commits. So the claim that counts
 -- takes this lock, and keeps it until its runs are committed. The count is a later statement, so it
--- sees what earlier holders committed. No task name contains a blank, so no key has this lock.
+-- sees all commits of earlier holders. No task name contains a blank, so no key has this lock.
 SELECT pg_catalog.pg_advisory_xact_lock(duly_key_lock(' limit', %(name)s))
 
 -- :name running_in_queue
--- How many runs of a queue are running, the floor of its limit, when the oldest of them was claimed, and how
--- long the count took. While a floor is in force, the runs of each worker are read from there on, also of
--- those that have ended: their runs count until they are recovered.
+-- How many runs of a queue are running, the floor of its limit, when the oldest of them was claimed,
+-- and how long the count took. While a floor is in force, the runs of each worker are read from the
+-- floor onwards. This includes workers that have ended, because their runs count until they are
+-- recovered.
 WITH floor AS MATERIALIZED (
     SELECT claimed_at, in_force, is_ahead FROM duly_limit_floor('queue ' || %(queue)s::text)
 ), counted AS MATERIALIZED (
@@ -151,7 +152,7 @@ SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NO
   FROM counted CROSS JOIN floor
 
 -- :name running_in_limit
--- The same of a task's limit, or of one key of it.
+-- The same for the limit of a task, or for one key of that limit.
 WITH floor AS MATERIALIZED (
     SELECT claimed_at, in_force, is_ahead FROM duly_limit_floor(%(name)s::text)
 ), counted AS MATERIALIZED (
@@ -173,9 +174,10 @@ SELECT counted.number, duly_microseconds(floor.claimed_at), floor.in_force IS NO
   FROM counted CROSS JOIN floor
 
 -- :name note_limit_floor
--- Guard: its caller holds the lock of the limit and has just counted, so no claim under that lock is in
--- flight. A worker that does not know the limit claims without the lock, so the floor stays some seconds
--- behind. A prune removes floors that are not in use; here it could wait for another limit.
+-- Guard: the caller holds the lock of the limit and has just counted, so no claim under that lock is in
+-- progress. A worker that does not know the limit claims without the lock, so the floor stays some
+-- seconds in the past. A prune removes unused floors, because a delete here could wait for another
+-- limit.
 INSERT INTO duly_limit_floors (name, claimed_at, noted_at)
 VALUES (%(name)s,
         least(duly_time(%(oldest)s::bigint),
@@ -184,7 +186,7 @@ VALUES (%(name)s,
 ON CONFLICT (name) DO UPDATE SET claimed_at = excluded.claimed_at, noted_at = excluded.noted_at
 
 -- :name take_from_queue
--- Guard: as take; its caller holds the lock of the queue's limit and has counted.
+-- Guard: as in take. The caller holds the lock of the queue's limit and has counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), look AS MATERIALIZED (
@@ -221,7 +223,7 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           duly_microseconds(claimed_at)
 
 -- :name take_limited
--- Guard: as take; its caller holds the lock of each limit and has counted.
+-- Guard: as in take. The caller holds the lock of each limit and has counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), look AS MATERIALIZED (
@@ -259,9 +261,9 @@ RETURNING run.id::text, claim_number, task, queue, lane, priority, duly_microsec
           duly_microseconds(claimed_at)
 
 -- :name take_carried
--- Guard: as above, and only for the claim that was handed over; of a queue with a limit only if its
--- caller holds the lock of that and has counted. The state is asked for in words that no partial index
--- answers, since such an index is read as a whole if it was empty when last counted.
+-- Guard: as above, and only for the claim that was handed over. In a queue with a limit, the caller
+-- must also hold the lock of the limit and have counted. The state is compared in a form that matches
+-- no partial index, since the planner reads all of such an index if it was empty when last counted.
 WITH live AS MATERIALIZED (
     SELECT 1 FROM duly_workers WHERE id = %(worker_id)s AND state = 'live' FOR KEY SHARE
 ), picked AS MATERIALIZED (
@@ -295,12 +297,12 @@ SELECT name, running_limit
    AND NOT paused AND running_limit IS NOT NULL
 
 -- :name put_off_handed
--- Of a queue that is full: handed over again soon.
+-- For a run of a full queue, which is handed over again soon.
 UPDATE duly_handed SET stale_at = duly_now() + %(after)s::float8 * interval '1 microsecond'
  WHERE run_id = %(run_id)s
 
 -- :name carried
--- What such a claim took whose reply got lost.
+-- The run of such a claim whose reply was lost.
 SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
        attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
        duly_microseconds(claimed_at)
@@ -308,7 +310,7 @@ SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(du
  WHERE id = %(run_id)s AND worker_id = %(worker_id)s AND claim_number = %(claim_number)s + 1
 
 -- :name taken
--- What a claim took whose reply got lost.
+-- The runs of a claim whose reply was lost.
 SELECT id::text, claim_number, task, queue, lane, priority, duly_microseconds(due_at),
        attempt, retries_used, crashes, generation, key IS NOT NULL, tags, arguments,
        duly_microseconds(claimed_at)

@@ -1,4 +1,4 @@
--- diagnose: what `duly doctor` wants to know of the server and its settings.
+-- diagnose: facts about the server and its settings for `duly doctor`.
 
 -- :name facts
 SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
@@ -8,7 +8,7 @@ SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting(
        (SELECT pg_catalog.count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 
 -- :name oldest_transaction
--- Rows that were deleted since it began cannot be vacuumed, and claims step over them.
+-- Rows that were deleted after it began cannot be vacuumed, and claims step over them.
 SELECT pid, coalesce(usename, ''), coalesce(application_name, ''),
        coalesce(pg_catalog.host(client_addr), 'this machine'),
        extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)::float8,
@@ -21,8 +21,8 @@ SELECT pid, coalesce(usename, ''), coalesce(application_name, ''),
  LIMIT 1
 
 -- :name creators
--- Who may create functions beside duly's tables: roles that log in or are granted to others, except
--- superusers and whoever may act as the owner of the tables.
+-- Roles that may create functions in the schema of duly's tables. Only roles that log in or are granted
+-- to others, without superusers and roles that may act as the owner of the tables.
 SELECT role.rolname::text
   FROM pg_class AS owned
  CROSS JOIN pg_roles AS role
@@ -33,7 +33,8 @@ SELECT role.rolname::text
  LIMIT 5
 
 -- :name unregistered
--- Worded as ranges, the order makes the index answer, whatever the statistics say.
+-- Because the filter has the form of ranges, the order makes the planner use the index, for any
+-- statistics.
 SELECT task, queue,
        (SELECT pg_catalog.count(*)
           FROM (SELECT 1 FROM duly_waiting AS run

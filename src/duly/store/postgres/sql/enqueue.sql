@@ -1,7 +1,7 @@
--- enqueue: accept runs. Already due ones go where claims look, the others wait.
+-- enqueue: accept runs. Runs that are due go to the table that claims read, all others wait.
 
 -- :name ready_one
--- A lone run that is due at once and has neither tags nor a key: one plain row, and its count.
+-- A single run that is due at once and has neither tags nor a key: one plain row, and its count.
 WITH counted AS (
     INSERT INTO duly_accounts (accepted) VALUES (1)
 )
@@ -11,7 +11,7 @@ VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_no
         duly_now() + %(expires)s::float8 * interval '1 microsecond', %(arguments)s)
 
 -- :name ready_one_and_hint
--- The same, and a hint that goes out with the commit.
+-- The same with a hint, which is sent at the commit.
 WITH counted AS (
     INSERT INTO duly_accounts (accepted) VALUES (1)
 )
@@ -22,7 +22,7 @@ VALUES (%(id)s, %(task)s, %(queue)s, %(lane)s, %(priority)s, duly_now(), duly_no
 RETURNING pg_catalog.pg_notify(%(channel)s, %(payload)s)
 
 -- :name ready
--- Many such runs. SQLite takes rows, PostgreSQL columns: one parameter per column, whatever the
+-- Many such runs. SQLite takes rows, PostgreSQL columns. There is one parameter per column for any
 -- number of rows, so that one plan serves all.
 WITH counted AS (
     INSERT INTO duly_accounts (accepted) VALUES (pg_catalog.cardinality(%(ids)s::uuid[]))
@@ -36,8 +36,8 @@ SELECT id, task, queue, lane, priority, duly_now(), duly_now(),
        AS op(id, task, queue, lane, priority, arguments, expires)
 
 -- :name accept
--- Any runs: the server's clock says which are due. A row that is there already was written by a
--- try whose reply got lost.
+-- Runs of any kind. The server's clock decides which of them are due. If a row already exists, an
+-- earlier try wrote it and its reply was lost.
 WITH op AS MATERIALIZED (
     SELECT id, task, queue, lane, priority, arguments, tags, key, clock.now,
            CASE WHEN at IS NULL THEN clock.now + delay::float8 * interval '1 microsecond'
@@ -76,13 +76,13 @@ SELECT tag.key, tag.value, op.id
     ON CONFLICT (name, value, run_id) DO NOTHING
 
 -- :name known
--- Which of these runs exist, after a connection broke off that was to accept them.
+-- The runs among these that exist. Used after a connection was lost while it accepted them.
 SELECT id::text FROM duly_every_run WHERE id = ANY (%(ids)s::uuid[])
 
 -- :name take_key
--- Guard: a key that is still in force stays with its run. Only for keys that `read_key` did not
--- find: a conflict locks the row of a key, and settles write the rows of keys in force. A run of a task
--- that has aliases takes its key under each name.
+-- Guard: a key that is still in force stays with its run. Only for keys that `read_key` did not find,
+-- because a conflict locks the row of a key, and settles write the rows of keys in force. A run of a
+-- task with aliases takes its key under each name.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
 SELECT task, key, run_id, fingerprint, ttl, active_only
   FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(ids)s::uuid[], %(fingerprints)s::text[],
@@ -104,14 +104,14 @@ SELECT op.task, op.key, known.run_id::text, known.fingerprint
        OFFSET 0) AS known
 
 -- :name give_up_keys
--- Of runs that got their key under some names of their task only: another run has it.
+-- For runs that got their key under only some names of their task, because another run has it.
 DELETE FROM duly_keys WHERE run_id = ANY (%(ids)s::uuid[])
 
 -- :name max_size
 SELECT max_size FROM duly_queues WHERE name = %(queue)s AND max_size IS NOT NULL
 
 -- :name size
--- What waits for a worker only; counted no further than it may be.
+-- Counts only runs that wait for a worker, and stops at the limit.
 SELECT pg_catalog.count(*)
   FROM (SELECT 1
           FROM duly_lanes_of(NULL::bigint) AS own
@@ -128,14 +128,14 @@ SELECT pg_catalog.count(*)
          LIMIT %(limit)s) AS waiting
 
 -- :name key_in_force
--- Or was until lately, which lets one run too many into a full queue.
+-- Returns keys that expired lately too. This may let one run too many into a full queue.
 SELECT run_id::text FROM duly_keys WHERE task = %(task)s AND key = %(key)s
 
 -- :name database
 SELECT pg_catalog.current_database()::text
 
 -- :name enqueue_in_callers_transaction
--- See duly_enqueue in the migrations for what it does and why it is a function.
+-- The function duly_enqueue in the migrations describes its steps, and why it is a function.
 SELECT pg_catalog.current_database()::text, run_id::text AS run_id, is_new AS new, conflict,
        (SELECT pg_catalog.pg_notify(duly_channel(), %(hint)s::text)
          WHERE is_new AND %(hint)s::text IS NOT NULL) AS hint

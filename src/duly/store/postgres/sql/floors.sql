@@ -1,8 +1,8 @@
--- floors: where claims begin to walk while dead index entries cannot be removed.
+-- floors: where claims start to read while dead index entries cannot be removed.
 -- SQLite has no such entries. The migration "floors" explains the tables.
 
 -- :name lock
--- Released at the end of the transaction. No task has a blank in its name, so this is no key's lock.
+-- Released at the end of the transaction. No task name contains a blank, so no key has this lock.
 SELECT pg_catalog.pg_try_advisory_xact_lock(duly_key_lock(' look', ''))
 
 -- :name newest
@@ -15,17 +15,17 @@ SELECT duly_microseconds(duly_now()) - duly_microseconds(looked_at),
  LIMIT 1
 
 -- :name bound
--- The whole index is walked in its order, by index scans alone, and not for longer than this.
+-- The whole index is read in its order, only by index scans, and for at most this time.
 SELECT pg_catalog.set_config('statement_timeout', %(timeout)s, true),
        pg_catalog.set_config('enable_seqscan', 'off', true),
        pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
 -- :name look
--- Guard: its caller holds the lock above. One statement, and so one snapshot: whatever is ready and
--- visible in it is at or above the floor of its lane, queue and priority. Where nothing is ready, the
--- floor is a moment ago: transactions that are about to commit may have written older times.
--- A priority gets a floor if something of it is ready, had one before, or has ended lately; entries
--- that are dead cannot be seen. All others are looked at from their beginning.
+-- Guard: the caller holds the lock above. This is one statement with one snapshot. Every run that is
+-- ready and visible in it is at or above the floor of its lane, queue and priority. Where no run is
+-- ready, the floor is slightly in the past: transactions that are about to commit may have written
+-- older times. A priority gets a floor if one of its runs is ready or has ended lately, or if it had a
+-- floor before, since dead entries are not visible. All other priorities are read from their beginning.
 WITH RECURSIVE head(lane, queue, rank, due_at) AS (
     (SELECT lane, queue, -priority, due_at
        FROM duly_runs

@@ -1,9 +1,9 @@
--- guard: take a key, renew it, and say how its body ended; and dead letters of other engines.
--- Leases are by the server's clock.
+-- guard: take and renew a key, and record how its body ended. Also dead letters of other engines.
+-- Leases use the server's clock.
 
 -- :name acquire
--- Guard: only a key whose body failed, or whose holder's lease is over, or that may be forgotten
--- changes hands, and only for the same fingerprint unless it may be forgotten.
+-- Guard: a key gets a new holder only if its body failed, its holder's lease is over, or it may be
+-- forgotten. The fingerprint must be the same, unless the key may be forgotten.
 -- The fence is a placeholder: values are computed before the row is locked, and a number drawn then
 -- may be smaller than the number of a holder in between. `draw_fence` follows in the transaction.
 INSERT INTO duly_guarded AS known
@@ -28,7 +28,7 @@ VALUES (%(key)s, 'held', %(owner)s, %(holder)s, 1, %(fingerprint)s, 1, 0,
 
 -- :name draw_fence
 -- The transaction that runs this holds the key's row, so numbers are drawn in the order of the
--- holders. The lease starts here, too: the statement before may have waited for the row.
+-- holders. The lease starts here too, since the statement before may have waited for the row.
 UPDATE duly_guarded
    SET fence = pg_catalog.nextval('duly_guard_fences'),
        lease_ends = duly_now() + %(lease)s::float8 * interval '1 microsecond'
@@ -45,7 +45,7 @@ SELECT owner, state, fence, holder,
  WHERE key = %(key)s
 
 -- :name renew
--- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
+-- Guard: only the holder, by its fence. Its lease may be over, as long as no other holder took the key.
 UPDATE duly_guarded SET lease_ends = duly_now() + %(lease)s::float8 * interval '1 microsecond'
  WHERE key = %(key)s AND owner = %(owner)s AND fence = %(fence)s AND state = 'held'
 RETURNING true

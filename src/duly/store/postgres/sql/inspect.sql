@@ -64,7 +64,7 @@ SELECT run_id::text
  LIMIT %(most)s
 
 -- :name few_runs
--- The same filters over known runs: few have the tag, so walking over all runs would be slow.
+-- The same filters over known runs. Few runs have the tag, so a scan over all runs would be slow.
 SELECT :part(record)
   FROM duly_every_run AS run
  WHERE id = ANY (%(run_ids)s::uuid[])
@@ -73,7 +73,7 @@ SELECT :part(record)
  LIMIT %(limit)s
 
 -- :name runs_among
--- The newest that fit, among the newest `scan` of all runs.
+-- The newest runs that match the filters, among the newest `scan` of all runs.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -89,9 +89,8 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name running_runs
--- By the index of claimed runs, whose number the slots of workers bound. The oldest runs of all may
--- be running.
--- Without the inner order the planner would walk over all runs by their ids.
+-- It uses the index of claimed runs, whose number is bounded by the slots of workers. The oldest of all
+-- runs may be running. Without the inner order the planner would scan all runs by their ids.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -108,8 +107,8 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name live_runs
--- As above, among runs that have not ended. Each part is bounded: columns of two parts that differ
--- in their types keep the planner from merging them by their keys.
+-- As above, among runs that have not ended. Each part is bounded: the planner cannot merge two parts by
+-- their keys if the types of their columns differ.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -167,8 +166,8 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name scanned
--- The last of the newest `scan` runs, which is as far as a search of `runs_among` has read, and the
--- time when it was created.
+-- The last of the newest `scan` runs, where a search of `runs_among` has stopped, and the time when
+-- it was created.
 SELECT id::text, duly_microseconds(created_at) FROM duly_every_run
  WHERE (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
  ORDER BY duly_every_run.id DESC
@@ -216,8 +215,8 @@ SELECT DISTINCT run_id::text
   FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = %(key)s
 
 -- :name dead_runs
--- Dead letters alone, by their own indexes. An array of ids is looked up one by one in each part of
--- the view; a subquery may be joined with all of them.
+-- Only dead letters, by their own indexes. An array of ids is looked up one by one in each part of
+-- the view, while a subquery may be joined with all of them.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id = ANY (ARRAY(
@@ -256,7 +255,7 @@ SELECT :part(record)
  ORDER BY duly_every_run.id DESC
 
 -- :name dead_count
--- By their own index alone and up to a cap, because every page of the dashboard reads it.
+-- Only by the index of dead letters and up to a cap, because every page of the dashboard reads it.
 SELECT pg_catalog.count(*)
   FROM (SELECT id FROM duly_history
          WHERE state NOT IN ('succeeded', 'cancelled')
@@ -273,9 +272,9 @@ SELECT pg_catalog.count(*)
  WHERE state = 'interrupted'
 
 -- :name dead_groups
--- The groups are found by jumping from one to the next in their index, and each is counted up to a
--- cap: a bug that failed a million runs costs no more than ten thousand. NULL comes last here, and
--- first on SQLite.
+-- The statement finds the groups by jumps from one to the next in their index, and counts each up to a
+-- cap. So a bug that failed a million runs costs no more than one that failed ten thousand. NULL is
+-- last here, and first on SQLite.
 WITH RECURSIVE head(task, fingerprint, number) AS (
     (SELECT task, fingerprint, 1
        FROM duly_history
@@ -343,7 +342,7 @@ SELECT head.task, coalesce(head.fingerprint, ''), counted.runs, newest.error,
  LIMIT %(limit)s
 
 -- :name summary
--- Of a bounded number of runs, so that a long history does not make it slower.
+-- For a bounded number of runs, so that a long history does not make it slower.
 SELECT queue, state, pg_catalog.count(*), pg_catalog.count(started_at),
        coalesce(pg_catalog.sum(duly_microseconds(finished_at) - duly_microseconds(started_at)), 0)::bigint
   FROM (SELECT queue, state, started_at, finished_at
@@ -354,7 +353,7 @@ SELECT queue, state, pg_catalog.count(*), pg_catalog.count(started_at),
  ORDER BY queue, state
 
 -- :name first_starts
--- When the current generations of these runs were first started, by the attempts that have ended.
+-- The first start of the current generation of each run, by the attempts that have ended.
 SELECT attempt.run_id::text, duly_microseconds(pg_catalog.min(attempt.started_at))
   FROM duly_attempts AS attempt
   JOIN duly_every_run AS run ON run.id = attempt.run_id AND run.generation = attempt.generation
@@ -408,9 +407,9 @@ SELECT task, queue, state, took, waited, pg_catalog.sum(runs)::bigint, pg_catalo
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run of each queue that has been due for longest. The indexes have runs in that order within a
--- lane and a priority. The statement jumps from one of these to the next, up to `jumps` in a lane or a
--- queue. So it finds a run that others overtake for ever, without walking over a backlog.
+-- The run of each queue that has been due for longest. Within a lane and a priority, the indexes have
+-- runs in that order. The statement jumps from one priority to the next, up to `jumps` in a lane or a
+-- queue. So it finds a run that others overtake for ever, without a scan of the backlog.
 WITH RECURSIVE own(queue, lane) AS MATERIALIZED (
     SELECT queue, lane FROM duly_ready_lanes WHERE lane < '~'
 ), plain(id, queue, lane, priority, due_at, number) AS (
@@ -490,8 +489,8 @@ SELECT id,
 SELECT 1 FROM duly_queues WHERE name = %(queue)s AND paused
 
 -- :name queues
--- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them. The names
--- are found by jumping from one to the next in an index, where SQLite reads the tables.
+-- Counts stop at a cap: an operator needs "10,000 and more", not a scan of all runs. The statement
+-- finds the names by jumps from one to the next in an index, while SQLite reads the tables.
 WITH RECURSIVE waiting(queue) AS (
     (SELECT queue FROM duly_waiting ORDER BY queue LIMIT 1)
     UNION ALL
@@ -546,8 +545,8 @@ SELECT 'task', NULL, id::text, worker_id
 SELECT id::text FROM duly_runs WHERE worker_id = %(worker_id)s AND cancel_requested
 
 -- :name peek
--- A function, because a session that reads has the server's settings. There, the statistics of an
--- emptied table could make this statement read all of it.
+-- A function, because a session that reads has the server's planner settings. With these, the
+-- statistics of an emptied table could make this statement read the whole table.
 SELECT * FROM duly_peek(%(carried)s::text[])
 
 -- :name now
@@ -557,8 +556,8 @@ SELECT duly_microseconds(duly_now())
 SELECT pg_catalog.max(version), pg_catalog.max(oldest_code) FROM duly_schema
 
 -- :name columns_of
--- A role that may CREATE in a schema of the search path could plant a table, whose rows this
--- application would take for its own.
+-- A role that may CREATE in a schema of the search path could create a table, and this application
+-- would mistake its rows for its own.
 SELECT part.attname::text
   FROM pg_catalog.pg_class AS found
   JOIN pg_catalog.pg_attribute AS part ON part.attrelid = found.oid

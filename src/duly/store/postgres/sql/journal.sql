@@ -1,4 +1,4 @@
--- journal: what a running attempt reports about itself.
+-- journal: progress and log lines of a running attempt.
 -- Guard: claim_number, as for settle. A report of an attempt that has lost its claim is dropped.
 
 -- :name progress
@@ -8,7 +8,7 @@ UPDATE duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
 
 -- :name holds
--- The lock keeps out a settle or a recovery at the same time, which SQLite's one writer excludes.
+-- The lock prevents a concurrent settle or recovery. On SQLite, the only writer excludes both.
 SELECT 1 FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
    FOR KEY SHARE

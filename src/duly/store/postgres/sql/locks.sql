@@ -1,10 +1,10 @@
--- locks: take, renew and release a named lock, and say who holds which.
+-- locks: take, renew and release a named lock, and list the holders of locks.
 
 -- :name acquire
--- Guard: only a lock that is free, or whose time is over, gets a new owner; then the fence grows. The
--- fence of a new lock is larger than those of all locks that were pruned. A lock that another owner
--- holds is only read: a conflict would lock its row until the end of this transaction, and its owner
--- could not renew it meanwhile. So the statement returns the lock in either case.
+-- Guard: only a lock that is free, or whose time is over, gets a new owner. Its fence then grows. The
+-- fence of a new lock is larger than those of all locks that were pruned. If another owner holds a
+-- lock, it is only read. A conflict would lock its row until the end of this transaction, and its owner
+-- could not renew it during that time. So the statement returns the lock in either case.
 WITH attempt AS (
     INSERT INTO duly_locks (name, owner, holder, fence, expires_at)
     SELECT %(name)s, %(owner)s, %(holder)s,
@@ -33,7 +33,8 @@ SELECT owner, holder, fence,
 
 -- :name raise_fence
 -- The fence of a new lock is larger than those of all locks that were pruned. A prune may have deleted
--- the lock while its new row waited for the prune, whose fence the statement before did not see.
+-- the lock while its new row waited for the prune. The statement before did not see the fence of that
+-- prune.
 UPDATE duly_locks SET fence = 1 + (SELECT fence FROM duly_locks WHERE name = '')
  WHERE name = %(name)s AND owner = %(owner)s
    AND fence <= (SELECT fence FROM duly_locks WHERE name = '')

@@ -1,4 +1,4 @@
--- move: what a move reads before it writes rows of another database here.
+-- move: reads before a move writes the rows of another database here.
 
 -- :name columns
 SELECT attribute.attname::text, pg_catalog.format_type(attribute.atttypid, NULL)

@@ -1,4 +1,4 @@
--- operate: what operators do to runs and queues. Each act is recorded in the same transaction.
+-- operate: acts of operators on runs and queues. Each act is recorded in the same transaction.
 -- A statement that finds a run by its id compares the state in a form that matches no partial index: IS
 -- NOT FALSE, since no state is NULL. Otherwise the planner reads all of that index if the index was
 -- empty when it was last counted.
@@ -71,9 +71,9 @@ SELECT pg_catalog.current_setting('lock_timeout'),
 
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. The history row is locked,
--- so that `revive` finds it as it is here. A key that was forgotten meanwhile is held without the
--- fingerprint of its arguments, until the run ends. A run has its key under each name of its task; all
--- transactions take keys in the order of the names.
+-- so that `revive` finds it unchanged. If the key was forgotten, it is held without the fingerprint of
+-- its arguments until the run ends. A run has its key under each name of its task. All transactions
+-- take keys in the order of the names.
 WITH old AS MATERIALIZED (
     SELECT id, task, key
       FROM duly_history
@@ -98,7 +98,7 @@ SELECT name, key, id, '', NULL, true
  WHERE duly_keys.run_id = excluded.run_id OR duly_keys.expires_at <= duly_now()
 
 -- :name live_holder
--- The run that has the key of a final one, if it is another one and live.
+-- The live run, if any, that has the key of this final run.
 SELECT id, state
   FROM (SELECT known.run_id::text AS id,
                coalesce((SELECT state FROM duly_runs WHERE id = known.run_id),
@@ -189,7 +189,7 @@ UPDATE duly_history SET kept_until = NULL
                 AND (%(run_id)s::uuid IS NULL OR run_id = %(run_id)s::uuid))
 
 -- :name reset_key
--- Under all names that its run has it by.
+-- Deletes the key under all names that its run has it by.
 DELETE FROM duly_keys
  WHERE run_id = (SELECT held.run_id FROM duly_keys AS held
                   WHERE held.task = %(task)s AND held.key = %(key)s

@@ -1,9 +1,10 @@
--- prune: forget finished runs and keys whose time is over.
--- No statement joins a growing table with the rows that it picked; claim.sql says why.
+-- prune: delete finished runs and keys whose retention is over.
+-- No statement joins a growing table with the rows that it picked. The reason is in claim.sql.
 
 -- :name brief
--- Runs that ended lately: of tasks that keep them for less than the usual time, until then. Returns how
--- many runs were looked at, the end of the last one, where the look began, and the time.
+-- Among runs that ended lately, those of tasks with a shorter retention than the usual one get their
+-- own end of retention. Returns how many runs were read, the end of the last one, where the look began,
+-- and the time.
 WITH lately AS MATERIALIZED (
     SELECT id, task, finished_at FROM duly_history
      WHERE finished_at >= duly_time(greatest(%(after)s::bigint, duly_microseconds(duly_now())
@@ -29,15 +30,16 @@ SELECT pg_catalog.count(*), coalesce(duly_microseconds(pg_catalog.max(finished_a
   FROM lately
 
 -- :name shortest
--- For how long the task keeps its runs that keeps them for the shortest time.
+-- The shortest retention of all tasks.
 SELECT pg_catalog.min(kept) FROM duly_retentions
 
 -- :name drop_runs
--- One statement, where SQLite deletes run by run. Each is kept as its task says, or for the usual
--- time, and never less than its key; a task can have dead letters kept for longer only. One that is
--- kept though its usual time is over is out of the way until it is not. A child is kept while its
--- parent may still ask for its result: while that is live or a dead letter. The statement ends with the
--- run whose payloads reach a number of bytes, and returns whether it has left others.
+-- This is one statement, while SQLite deletes run by run. A run is kept for the retention of its task,
+-- or for the usual time, and never for less than its key. For dead letters, a task can only set a
+-- longer retention. A run that is kept although its usual time is over is excluded from this search
+-- until `kept_until`. A child is kept while its parent may still read its result: as long as the parent
+-- is live or a dead letter. The statement ends with the run whose payloads reach a number of bytes, and
+-- returns whether it has left other runs.
 WITH ended AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, false AS dead,
            pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
@@ -118,8 +120,8 @@ WITH ended AS MATERIALIZED (
 ), logs AS (
     DELETE FROM duly_logs WHERE run_id = ANY (ARRAY(SELECT id FROM runs))
 ), tags AS (
-    -- By the whole key and by their places: with the id alone, statistics of an emptied table make
-    -- the primary key, which has the id last, look as good as the index of the id.
+    -- By the whole key and by row positions. If only the id were given, statistics of an emptied table
+    -- would make the primary key, where the id is last, look as good as the index of the id.
     DELETE FROM duly_tags
      WHERE ctid = ANY (ARRAY(
            SELECT tag.place
@@ -150,8 +152,8 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_events WHERE name = ANY (ARRAY(SELECT name FROM old))
 
 -- :name drop_keys
--- Only rows that are locked already, by their places: waiting for another row of the same run could end
--- in a deadlock with a transaction that takes the key under several names.
+-- Only rows that are locked already, by their positions. Waiting for another row of the same run could
+-- end in a deadlock with a transaction that takes the key under several names.
 DELETE FROM duly_keys
  WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM duly_keys
@@ -160,7 +162,7 @@ DELETE FROM duly_keys
           FOR UPDATE SKIP LOCKED))
 
 -- :name drop_firings
--- They have no id; their places hold while the rows are locked, which is until the commit.
+-- Firings have no id. Their positions hold while the rows are locked, which is until the commit.
 DELETE FROM duly_firings
  WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM duly_firings
@@ -171,8 +173,8 @@ DELETE FROM duly_firings
           FOR UPDATE SKIP LOCKED))
 
 -- :name drop_schedules
--- Those of code stay: there are only as many as the code has, and one that ran once must not run
--- again because nobody knows it any more.
+-- Schedules from code stay. Their number is limited by the code, and a schedule that ran once must not
+-- run again because its row was deleted.
 WITH old AS MATERIALIZED (
     SELECT name FROM duly_schedules
      WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
@@ -184,7 +186,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM duly_schedules WHERE name = ANY (ARRAY(SELECT name FROM old))
 
 -- :name drop_locks
--- The row without a name keeps the largest fence of those that are gone, so that fences only grow.
+-- The row without a name keeps the largest fence of all deleted locks, so that fences only grow.
 WITH old AS MATERIALIZED (
     SELECT name FROM duly_locks
      WHERE expires_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
@@ -203,7 +205,7 @@ WITH old AS MATERIALIZED (
 SELECT fence FROM gone
 
 -- :name drop_acts
--- By their places: an index that has the number second would be read as a whole.
+-- By row positions. An index with the number in second place would be read as a whole.
 DELETE FROM duly_acts
  WHERE ctid = ANY (ARRAY(
        SELECT ctid FROM duly_acts
@@ -212,8 +214,8 @@ DELETE FROM duly_acts
           FOR UPDATE SKIP LOCKED))
 
 -- :name drop_marks
--- Of runs that are with another engine no more, and of tasks that nobody hands over. By tasks, so
--- that a prune that finds nothing reads next to nothing.
+-- Marks of runs that are no longer with another engine, and of tasks that no worker hands over. The
+-- search is by task, so that a prune that finds nothing reads very little.
 WITH RECURSIVE known(task) AS (
     SELECT pg_catalog.min(task) FROM duly_handed
     UNION ALL
@@ -239,8 +241,8 @@ WITH RECURSIVE known(task) AS (
 DELETE FROM duly_handed WHERE run_id = ANY (ARRAY(SELECT run_id FROM old))
 
 -- :name drop_workers
--- Also duties whose names carry settings that no worker has any more, and old floors of limits. SQLite
--- has neither.
+-- It also deletes duties whose names contain settings that no worker has any more, and old floors of
+-- limits. SQLite has neither.
 WITH duties AS (
     DELETE FROM duly_duties WHERE done_at < pg_catalog.statement_timestamp() - interval '30 days'
 ), floors AS (
@@ -255,9 +257,9 @@ DELETE FROM duly_workers
    AND stopped_at < duly_now() - %(others_older_than)s::float8 * interval '1 microsecond'
 
 -- :name fold
--- Adds up old tallies of one span in rows of a longer span, and deletes them. The rows are written in one
--- order, since other workers may do it at the same time. Workers of versions that do not know `lasted`
--- leave it out. The first span also adds up accounts, which SQLite has in one row.
+-- Adds up old tallies of one span in rows of a longer span, and deletes them. The rows are written in
+-- one order, since other workers may do this at the same time. Workers of versions that do not know
+-- `lasted` leave it out. The first span also adds up accounts, which SQLite has in one row.
 WITH gone AS (
     DELETE FROM duly_tallies
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM duly_tallies
@@ -294,6 +296,6 @@ WITH gone AS (
     SELECT pg_catalog.sum(accepted), pg_catalog.sum(pruned), pg_catalog.max(pruned_until)
       FROM settled HAVING pg_catalog.count(*) > 0
 )
--- As many rows as were added up of the kind of which there were more.
+-- One row for each row that was added up: tallies or accounts, the larger number of both.
 SELECT FROM pg_catalog.generate_series(1, greatest((SELECT pg_catalog.count(*) FROM gone),
                                                    (SELECT pg_catalog.count(*) FROM settled)))

@@ -1,9 +1,9 @@
--- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
+-- recover: end a lost worker. Its runs are settled as Lost by the same statements as any attempt.
 
 -- :name end_worker
--- Returns whether the worker has beaten in the meantime: then its counter has another value, and it is
--- not ended. The lock waits for a claim of this worker that is under way, and keeps out later claims,
--- which lock this row FOR KEY SHARE. The UPDATE by itself would not conflict with them.
+-- Returns whether the worker has beaten since: its counter then has another value, and it is not ended.
+-- The lock waits for a claim of this worker that is in progress. It also keeps out later claims, which
+-- lock this row FOR KEY SHARE. The UPDATE alone would not conflict with them.
 WITH locked AS MATERIALIZED (
     SELECT %(beats)s::bigint IS NOT NULL AND beats <> %(beats)s AS has_beaten
       FROM duly_workers
@@ -18,7 +18,8 @@ WITH locked AS MATERIALIZED (
 SELECT has_beaten FROM locked
 
 -- :name held
--- A statement of its own, so that it sees what the last claim committed while `end_worker` waited.
+-- A separate statement, so that it sees the runs that the last claim committed while `end_worker`
+-- waited.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
        cancel_requested,
        greatest(duly_microseconds(duly_now()) - duly_microseconds(claimed_at), 0)
@@ -55,7 +56,7 @@ SELECT run.id::text
  LIMIT %(limit)s
 
 -- :name still_orphaned
--- Checks again, now that the rows are locked: between the snapshot of `orphans` and its lock, a row may
+-- Checks again after the rows are locked. Between the snapshot of `orphans` and its lock, a row may
 -- have got another worker, which that snapshot did not see.
 SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT NULL,
        cancel_requested,
@@ -69,19 +70,19 @@ SELECT id::text, claim_number, task, lane, attempt, retries_used, crashes, key I
  ORDER BY id
 
 -- :name forget_retentions
--- Of tasks that have none of their own any more.
+-- For tasks that no longer have a retention of their own.
 DELETE FROM duly_retentions
  WHERE task IN (SELECT pg_catalog.json_array_elements_text(%(tasks)s::json))
    AND task NOT IN (SELECT pg_catalog.json_object_keys(%(retentions)s::json))
 
 -- :name note_retentions
--- In one order, since others may register at the same time.
+-- In a fixed order, since other workers may register at the same time.
 INSERT INTO duly_retentions (task, kept)
 SELECT key, value::bigint FROM pg_catalog.json_each_text(%(retentions)s::json) ORDER BY key COLLATE "C"
     ON CONFLICT (task) DO UPDATE SET kept = excluded.kept WHERE duly_retentions.kept <> excluded.kept
 
 -- :name register
--- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
+-- A repeated registration updates the tasks, which may be new. It does not revive an ended worker.
 INSERT INTO duly_workers
     (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes, version,
      engine)
@@ -92,10 +93,10 @@ VALUES (%(worker_id)s, 'live', %(host)s, %(pid)s, duly_now(), duly_now(), %(leas
  WHERE duly_workers.state = 'live'
 
 -- :name beat
--- Only here, as the next two: SQLite's workers beat in files beside the database. All are sent
--- with a deadline, past the driver's own parameters, hence $1.
--- The commit is flushed, also where the server's default is not and behind a pooler: if a crash of
--- the server took back an acknowledged beat, two workers could start one run.
+-- Only on PostgreSQL, as the next two: the heartbeats of SQLite's workers are in files next to the
+-- database. These statements are sent with a deadline and bypass the driver's own parameters, so they
+-- use $1. The commit is flushed, also where the server's default is not, and with a pooler. If a crash
+-- of the server undid an acknowledged beat, two workers could start one run.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', coalesce(nullif(
                pg_catalog.current_setting('synchronous_commit'),
@@ -107,7 +108,7 @@ UPDATE duly_workers
 RETURNING id
 
 -- :name busy
--- Only here. Sessions of one application have one name and one role.
+-- Only on PostgreSQL. Sessions of one application have one name and one role.
 SELECT EXISTS (
        SELECT FROM pg_stat_activity
         WHERE datname = pg_catalog.current_database() AND usename = session_user
@@ -121,8 +122,9 @@ SELECT id, beats, extract(epoch FROM duly_now() - seen_at), lease_seconds
  WHERE state = 'live'
 
 -- :name watchers
--- Only here: the workers that read the beats of all others; any of those with a recent beat will do. If
--- the server's clock was set in between, fewer rows match, and then every worker reads them.
+-- Only on PostgreSQL: the workers that read the beats of all others. Any workers with a recent beat can
+-- do this. If the server's clock was set in between, fewer rows match, and then every worker reads
+-- them.
 SELECT id
   FROM duly_workers
  WHERE state = 'live'
@@ -132,7 +134,8 @@ SELECT id
  LIMIT $2::integer
 
 -- :name peers
--- Only here, as hints name no runs on SQLite. Workers of one deployment have registered the same.
+-- Only on PostgreSQL, as hints name no runs on SQLite. Workers of one deployment register the same
+-- tasks.
 SELECT pg_catalog.array_agg(id), queues, tasks
   FROM duly_workers
  WHERE state = 'live' GROUP BY queues, tasks

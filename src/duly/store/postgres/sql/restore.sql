@@ -1,5 +1,5 @@
--- restore: after a backup was put back. Runs that were live in the backup and came due since may have
--- run before the database was lost. So may runs that waited for an event, or for other runs.
+-- restore: after a backup was put back. Runs that were live in the backup and have become due since may
+-- have run before the database was lost. So may runs that waited for an event, or for other runs.
 
 -- :name in_doubt
 SELECT id::text FROM duly_runs

@@ -1,9 +1,9 @@
--- schedules: fire what is due, and change what fires when.
+-- schedules: fire schedules that are due, and change schedules.
 -- PostgreSQL has many writers. A transaction that fires a schedule locks it, and others skip it.
 
 -- :name due
--- Schedules that have been due for that long, the most overdue first. With each: whether its last run
--- is live, the number of failures after which it pauses, and the present time.
+-- Schedules that have been due for a time between two bounds, the most overdue first. With each:
+-- whether its last run is live, the number of failures after which it pauses, and the present time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, duly_microseconds(next_at), duly_microseconds(look_at), waiting,
        last_run_id::text,
@@ -36,7 +36,7 @@ UPDATE duly_firings SET fired_at = duly_now()
  WHERE schedule = %(schedule)s AND fired_at > duly_now()
 
 -- :name live
--- Not part of `one`: a statement that waits for a lock reads other tables as they were before.
+-- Not part of `one`, because a statement that waits for a lock reads other tables as of its start.
 SELECT id FROM duly_runs WHERE id = %(run_id)s::uuid
  UNION ALL
 SELECT id FROM duly_waiting WHERE id = %(run_id)s::uuid
@@ -64,7 +64,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
    FOR UPDATE
 
 -- :name add_firings
--- Guard: an instant that is accounted for stays as it is. A backfill may only run a skipped one.
+-- Guard: a recorded instant stays as it is. A backfill may only run an instant that was skipped.
 INSERT INTO duly_firings
     (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
 SELECT schedule, duly_time(instant), duly_time(last_instant), instants, version, outcome, reason,
@@ -104,7 +104,7 @@ UPDATE duly_firings
                    WHERE schedule = %(schedule)s AND outcome = 'waiting')
 
 -- :name move
--- Not joined with the names: under statistics of an emptied table, each name would read all rows.
+-- No join with the names: with the statistics of an emptied table, each name would read all rows.
 UPDATE duly_schedules AS plan
    SET next_at = duly_time((%(next_ats)s::bigint[])
                              [pg_catalog.array_position(%(names)s::text[], plan.name)]),
@@ -146,8 +146,8 @@ UPDATE duly_firings SET outcome = 'skipped', reason = %(reason)s, fired_at = dul
  WHERE schedule = %(schedule)s AND outcome = 'waiting'
 
 -- :name lock_name
--- If two transactions put the same new schedule, the second waits, and then finds that of the first.
--- The answer is the time at which it began to wait.
+-- If two transactions put the same new schedule, the second waits, and then finds the row of the first.
+-- The answer is the time at which the wait began.
 SELECT duly_microseconds(duly_now())
   FROM pg_catalog.pg_advisory_xact_lock(duly_key_lock('schedule', %(name)s))
 

@@ -1,13 +1,13 @@
 -- settle: record how attempts ended.
 -- Guard: claim_number only grows, so a worker that lost its claim matches no row.
--- The ids are sorted and each is there once; width_bucket() finds a run's place among them, and so its
--- claim. No statement joins a growing table with these rows: a planner whose statistics say that the
--- table is empty would read all of the table for each of them. An array of ids leaves no choice.
--- A FULL JOIN of two sets of rows is hashed or merged whatever their sizes are thought to be.
+-- The ids are sorted and unique. width_bucket() finds a run's position among them, and so its claim.
+-- No statement joins a growing table with these rows. If the statistics show an empty table, the
+-- planner would read the whole table for each row. An array of ids leaves no other plan. A FULL JOIN of
+-- two sets of rows is always hashed or merged, for any estimated size.
 
 -- :name finish
--- One statement moves the rows, and everything written derives from the rows that the fenced
--- DELETE returned; SQLite, which cannot write inside WITH, does the same in three.
+-- One statement moves the rows, and all writes derive from the rows that the fenced DELETE returned.
+-- SQLite cannot write inside WITH, and does the same in three statements.
 WITH gone AS (
     DELETE FROM duly_runs AS run
      WHERE run.id = ANY (%(ids)s::uuid[])
@@ -63,9 +63,9 @@ WITH gone AS (
 SELECT pg_catalog.count(*) FROM gone
 
 -- :name requeue
--- The rows are locked and read first, since an attempt's record needs what the UPDATE overwrites.
--- A run whose cancel was requested stays as it is: the caller is to decide again.
--- Expiry ends runs that never started, so a run with a recorded attempt no longer expires.
+-- The rows are locked and read first, since an attempt's record needs values that the UPDATE
+-- overwrites. A run with a requested cancel stays unchanged, and the caller must decide again.
+-- Expiry ends only runs that never started, so a run with a recorded attempt no longer expires.
 WITH locked AS MATERIALIZED (
     SELECT id, task, queue, priority, generation, claim_number, attempt, retries_used, crashes,
            created_at, due_at, expires_at, worker_id, key, tags, arguments
@@ -150,8 +150,8 @@ WITH locked AS MATERIALIZED (
 SELECT id::text, claim_number FROM done
 
 -- :name recorded
--- What became of ops that matched no row: recorded, if their commit went through and only the reply
--- got lost; refused, if a cancel came in.
+-- The outcomes of ops that matched no row. An op was recorded if its commit succeeded and only the
+-- reply was lost. An op was refused if a cancel was requested.
 SELECT op.id::text, op.claim_number, coalesce(run.cancel_requested, false),
        coalesce(history.outcome, attempt.outcome)
   FROM unnest(%(ids)s::uuid[], %(claim_numbers)s::bigint[]) AS op(id, claim_number)

@@ -1,8 +1,8 @@
--- steps: what a run has done on its way, and what it waits for.
+-- steps: the recorded steps of a run, and its waits.
 -- Guard: a step is written only under a claim that still holds, whose row is locked until the commit.
--- No statement joins a growing table with a set of rows; claim.sql says why. OFFSET 0 keeps a lookup a
--- lookup, and coalesce(parked, '') = '' are words that no partial index answers: the planner would read
--- all of such an index if it was empty when last counted.
+-- No statement joins a growing table with a set of rows. The reason is in claim.sql. OFFSET 0 makes the
+-- planner use a lookup for each row. The form coalesce(parked, '') = '' matches no partial index.
+-- Otherwise the planner would read all of such an index if it was empty when last counted.
 
 -- :name holds
 SELECT 1 FROM duly_runs
@@ -18,7 +18,7 @@ SELECT id, %(name)s, %(kind)s, false, %(awaited)s,
     ON CONFLICT (run_id, name) DO NOTHING
 
 -- :name conclude
--- A sleep or a wait whose time is over, or whose event is there. An event's payload is never NULL.
+-- Ends a sleep or a wait whose time is over, or whose event was sent. An event's payload is never NULL.
 UPDATE duly_steps
    SET done = true, ended_at = duly_now(), claim_number = %(claim_number)s,
        result = (SELECT payload FROM duly_events WHERE duly_events.name = awaited)
@@ -69,7 +69,7 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
 SELECT 1 FROM duly_history WHERE id = %(run_id)s FOR UPDATE
 
 -- :name lock_waits
--- A transaction that wakes runs takes the same locks alone: then one of the two sees the other.
+-- A transaction that wakes runs takes the same locks exclusively, so one of the two sees the other.
 SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)
   FROM (SELECT DISTINCT duly_wait_lock(CASE step.kind WHEN 'wait' THEN step.awaited
                                        ELSE op.id::text END) AS wait
@@ -89,16 +89,16 @@ SELECT op.id::text
        OFFSET 0) AS found
 
 -- :name lock_wakes
--- By the names of events and the ids of runs. Sorted as in lock_waits, so that no two transactions
--- wait for each other; only transactions of our own take these locks, and only once each.
+-- The names of events and the ids of runs, sorted as in lock_waits, so that no two transactions
+-- wait for each other. Only duly's own transactions take these locks, each of them only once.
 SELECT pg_catalog.pg_advisory_xact_lock(wait)
   FROM (SELECT DISTINCT duly_wait_lock(name) AS wait
           FROM pg_catalog.unnest(%(names)s::text[]) AS op(name)
          ORDER BY wait) AS waits
 
 -- :name send
--- The note is for a tick, which wakes the runs that wait. A sender locks none of them: its
--- transaction may be a caller's and stay open.
+-- The wakeup row is for a tick, which wakes the waiting runs. A sender locks none of them, because its
+-- transaction may belong to a caller and stay open.
 WITH news AS (
     INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
         ON CONFLICT (name) DO NOTHING
@@ -108,7 +108,7 @@ INSERT INTO duly_wakeups (event) SELECT name FROM news
 RETURNING 1
 
 -- :name send_and_hint
--- The same in a transaction that is not ours; the hint goes out with its commit.
+-- The same in a caller's transaction. The hint is sent at its commit.
 WITH news AS (
     INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
         ON CONFLICT (name) DO NOTHING
@@ -144,11 +144,11 @@ UPDATE duly_waiting
    AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id OFFSET 0)
 
 -- :name counted
--- How many runs have ended and how many events were sent, by the server's row counters, and whether that
--- has changed since the last complete pass began. The server counts a transaction some seconds after
--- its commit and never before, so what a pass could not see changes the counters later. A crash of the
--- server resets them, and version 14 may miss rows: therefore there is also a longest time between two
--- passes.
+-- How many runs have ended and how many events were sent, by the server's row counters, and whether
+-- this has changed since the last complete pass began. The server counts a transaction some seconds
+-- after its commit and never before. So transactions that a pass could not see change the counters
+-- later. A crash of the server resets the counters, and version 14 may miss rows. Therefore there is
+-- also a longest time between two passes.
 WITH now AS (
     SELECT pg_catalog.pg_stat_get_tuples_inserted('duly_history'::regclass)::text || ' '
            || pg_catalog.pg_stat_get_tuples_inserted('duly_events'::regclass)::text AS counted
@@ -167,14 +167,14 @@ VALUES ('rechecked', pg_catalog.statement_timestamp(), %(counted)s)
     ON CONFLICT (name) DO UPDATE SET done_at = excluded.done_at, counted = excluded.counted
 
 -- :name pending
--- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.
+-- A bounded part of all waits, page by page, so that every lost wake-up is found soon.
 SELECT DISTINCT run_id FROM duly_steps
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > %(after)s::uuid
  ORDER BY run_id
  LIMIT %(limit)s
 
 -- :name resolve_done
--- The step, and those that had begun inside of it, however deep.
+-- The step, and the steps that had begun inside of it, at any depth.
 WITH RECURSIVE held (name) AS (
     SELECT name FROM duly_steps WHERE run_id = %(run_id)s AND name = %(step)s
      UNION

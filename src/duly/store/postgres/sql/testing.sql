@@ -1,4 +1,4 @@
--- testing: databases of their own for tests of users, in which time goes on only when they say so.
+-- testing: separate databases for users' tests. Their time advances only when a test advances it.
 
 -- :name clock_table
 CREATE TABLE duly_test_clock (now timestamptz NOT NULL)

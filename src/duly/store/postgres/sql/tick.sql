@@ -1,7 +1,7 @@
--- tick: bounded upkeep of what claims look at. Usually one worker at a time does it (lock_duty,
+-- tick: bounded upkeep of the tables that claims read. Usually one worker at a time does it (lock_duty,
 -- take_turn). A worker may also tick without the lock, so rows that another transaction has locked
 -- are skipped. SQLite has one writer and loops over the lanes in Python instead.
--- No statement joins a growing table with the rows that it picked; claim.sql says why.
+-- No statement joins a growing table with the rows that it picked. The reason is in claim.sql.
 
 -- :name lock_duty
 -- Held until the transaction ends. No session waits for this lock. The server ends a transaction that
@@ -11,9 +11,9 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(
        pg_catalog.set_config('statement_timeout', %(longest)s, true)
 
 -- :name take_turn
--- The same for a duty with an interval; also notes the time, in the transaction that does the duty. It
+-- The same for a duty with an interval. It also records the time, in the transaction of the duty. This
 -- is the server's own time, because tests may stop duly's clock. A time in the future means that the
--- server's clock was set back. CASE makes sure that the lock is taken only if the interval is over.
+-- server's clock was set back. CASE ensures that the lock is taken only if the interval is over.
 WITH due AS MATERIALIZED (
     SELECT CASE WHEN EXISTS (SELECT 1 FROM duly_duties
                               WHERE name = %(duty)s AND done_at <= pg_catalog.statement_timestamp()
@@ -29,7 +29,7 @@ INSERT INTO duly_duties (name, done_at)
 SELECT %(duty)s, pg_catalog.statement_timestamp() FROM due WHERE is_mine
     ON CONFLICT (name) DO UPDATE
    SET done_at = excluded.done_at
-    -- Another worker may have done it after our snapshot was taken.
+    -- Another worker may have done it after this statement's snapshot was taken.
  WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s::float8 * interval '1 second'
             AND duly_duties.done_at <= excluded.done_at)
 RETURNING true
@@ -53,7 +53,7 @@ WITH registered AS MATERIALIZED (
             LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) AS run
 ), lowered AS (
-    -- They keep their times, which are below the floor.
+    -- The runs keep their times, which are below the floor.
     UPDATE duly_floors
        SET due_at = '-infinity'
      WHERE look = (SELECT number FROM duly_look) AND lane = '' AND queue = 'waiting'
@@ -64,7 +64,7 @@ UPDATE duly_waiting
  WHERE id = ANY (ARRAY(SELECT id FROM chosen))
 
 -- :name promote
--- Ends with the run whose arguments reach a number of bytes, as park and expire do.
+-- It ends with the run whose arguments reach a number of bytes, as park and expire do.
 WITH due AS MATERIALIZED (
     SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_waiting
      WHERE parked IS NULL AND due_at <= duly_now() AND due_at >= duly_floor_of('waiting')
@@ -90,8 +90,8 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
   FROM moved
 
 -- :name park
--- Looks at the first runs of some queues, where a claim would begin to walk, and moves away what
--- cannot run: paused queues, tasks nobody registers. The next look begins behind these queues (reached).
+-- Reads the first runs of some queues, where a claim would start, and moves runs away that cannot run:
+-- runs of paused queues and of unregistered tasks. The next look starts after these queues (reached).
 WITH registered AS MATERIALIZED (
     SELECT pg_catalog.json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), look AS MATERIALIZED (
@@ -147,8 +147,8 @@ SELECT (SELECT pg_catalog.count(*) FROM moved),
                          HAVING pg_catalog.count(*) = %(queues)s::bigint) AS full_lane), '')
 
 -- :name note_reached
--- Where a look at some queues ended, at most once in a second: old versions of the row stay for as long
--- as a transaction holds a snapshot. Two workers do not wait for each other: one of them notes it.
+-- Records where a look at some queues ended, at most once per second: old versions of the row stay as
+-- long as a transaction holds a snapshot. Two workers do not wait for each other; only one writes.
 INSERT INTO duly_duties (name, done_at, reached)
 SELECT %(name)s, pg_catalog.statement_timestamp(), %(reached)s
  WHERE pg_catalog.pg_try_advisory_xact_lock(
@@ -159,7 +159,7 @@ SELECT %(name)s, pg_catalog.statement_timestamp(), %(reached)s
             AND duly_duties.done_at <= excluded.done_at)
 
 -- :name expire
--- Ends what expired before it started; one statement for what SQLite reads first and ends then.
+-- Ends runs that expired before they started. SQLite reads them first, then ends them.
 WITH old_ready AS MATERIALIZED (
     SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_runs
      WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()
@@ -207,7 +207,7 @@ SELECT (SELECT pg_catalog.count(*) FROM gone),
        (SELECT pg_catalog.count(*) FROM chosen) < (SELECT pg_catalog.count(*) FROM old)
 
 -- :name next_due
--- Also how many dead rows the claims have to step over; see sweep.py.
+-- It also returns how many dead rows the claims must step over. vacuum.py uses this number.
 SELECT duly_microseconds(pg_catalog.min(due_at)) - duly_microseconds(duly_now()),
        pg_catalog.pg_stat_get_dead_tuples('duly_runs'::regclass)
   FROM duly_waiting
