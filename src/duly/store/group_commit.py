@@ -11,7 +11,7 @@ an exception, either could stay set for ever. All callers wait in one line, and 
 leads. A caller is in line while its generator runs, and the interpreter itself keeps that state. A
 caller whose generator no longer runs has left the line, for whatever reason, and any other caller
 may answer its followers and remove it. Every change to the line is one operation of a dict, and
-every change may be repeated. So the order of instructions before an exception does not matter.
+every change may be repeated. So nothing depends on the instruction at which an exception occurs.
 """
 
 import contextlib
@@ -146,7 +146,7 @@ class Committer:
     def _in_line(self, me: "_Request") -> Generator[None]:
         """Stay in line until this request is answered; lead a commit when it is the first.
 
-        This is a generator only because of its state. It yields nothing.
+        This is a generator only so that the interpreter keeps its state. It yields nothing.
         """
         self._line[me] = None
         is_alone = len(self._line) == 1

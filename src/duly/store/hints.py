@@ -134,10 +134,10 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
     for op in ops:
         lane = op.lane
         if op.delay or op.at is not None:
-            # A worker has to look at the time of a run that is not due.
+            # A worker must read the due time of a run that is not due.
             return ()
         if lane not in OWN_SLOT_KINDS and slot_of(lane) not in OWN_SLOT_KINDS:
-            # A run that another engine carries is handed over.
+            # A worker must hand over a run that another engine carries.
             return ()
         place = (op.queue, lane, op.task)
         counts[place] = counts.get(place, 0) + 1

@@ -95,7 +95,7 @@ def check_place(path: Path) -> Dialogue[None]:
 def enqueue_on_connection(
     op: Enqueue, path: Path, now: int, rooms: QueueCapacityCache
 ) -> Dialogue[Accepted]:
-    """Accept a run on a connection that is not ours."""
+    """Accept a run on the caller's connection."""
     yield from check_place(path)
     if not rooms.fit([op]):
         yield ExternalStatement("sqlite", SQL["begin_to_write"], {})

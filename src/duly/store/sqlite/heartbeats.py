@@ -56,7 +56,7 @@ class FileLivenessHandle:
 
 
 class FileHeartbeats:
-    """Records heartbeats of this process's workers, and reads those of others, in their files."""
+    """Records heartbeats of workers in their files, and reads those of other processes' workers."""
 
     def __init__(self, folder: Path, live_workers: Callable[[], list[tuple[str, float]]]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Recovery, registration and the bounded ticks."""
+"""Promotes, parks and expires runs, in bounded ticks."""
 
 import json
 import sqlite3

@@ -12,7 +12,7 @@ SQL = load("duly.store.sqlite", "steps")
 
 
 def send_on_connection(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
-    """Send an event on a connection that is not ours."""
+    """Send an event on the caller's connection."""
     yield from check_place(path)
     place = op._asdict() | {"now": now}
     is_new = False

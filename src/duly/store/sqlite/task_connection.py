@@ -48,7 +48,7 @@ class SqliteTaskCursor(sqlite3.Cursor):
             return self
 
     def executescript(self, _script: str, /) -> "SqliteTaskCursor":
-        """Refuse: it commits first."""
+        """Refuse, since the driver commits before a script."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row
@@ -86,7 +86,7 @@ class SqliteTaskConnection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's own
         super().__init__(*args, **kwargs)
         self.using = threading.RLock()
-        """Held during every call."""
+        """The lock that every call holds."""
         self.taken_away: TransactionTooLong | None = None
         """Why the body can no longer use the connection."""
         self._ender: int | None = None
@@ -144,19 +144,19 @@ class SqliteTaskConnection(sqlite3.Connection):
         return cursor.executemany(sql, rows)
 
     def executescript(self, _script: str, /) -> SqliteTaskCursor:
-        """Refuse: it commits first."""
+        """Refuse, since the driver commits before a script."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def commit(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def rollback(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def close(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     # -- for the owner, which lends the connection to the body --

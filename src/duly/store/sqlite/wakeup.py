@@ -51,7 +51,7 @@ class SqliteHints:
                     pass  # The listener has unread hints in its buffer, so it will wake anyway.
                 except OSError:
                     with contextlib.suppress(OSError):
-                        Path(path).unlink()  # Its process is gone.
+                        Path(path).unlink()  # Its process has ended.
 
     def close(self) -> None:
         """Close the socket that sends hints."""

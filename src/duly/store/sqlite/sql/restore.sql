@@ -19,7 +19,7 @@ SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued' AND created_at > :
      + (SELECT count(*) FROM duly_waiting WHERE created_at > :since AND due_at <= :now)
 
 -- :name pause_schedules
--- Instants that come due before an operator resumes the schedules are recorded as skipped.
+-- Instants that become due before an operator resumes the schedules are recorded as skipped.
 UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = :now
  WHERE state = 'active' AND next_at <= :now AND created_at <= :since
