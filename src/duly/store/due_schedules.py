@@ -8,14 +8,14 @@ from duly.store.ops.schedules import Fired, FireSchedules
 from duly.store.protocol import Store
 
 _CLOCK_STEP = 15 * 60 * MICROSECONDS
-"""If a clock was ahead by less than this, its schedules only wait until the time is reached."""
+"""If a clock was ahead by less than this, the schedules only wait until that time is reached."""
 _FOREVER = FOREVER_SECONDS * MICROSECONDS
 
 
 def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
-    """Account for due instants of up to `limit` schedules, and of some late ones.
+    """Fire or skip the due instants of up to `limit` schedules, and of some late schedules.
 
-    Late schedules have their own budget, so that the others fire on time meanwhile.
+    Late schedules have their own budget, so that the others still fire on time.
     """
     on_time = store.list_due_schedules(limit, at_least=0, less_than=ON_TIME)
     late_limit = min(limit, LATE_BATCH)
@@ -25,7 +25,8 @@ def fire_due(store: Store, limit: int = FIRE_BATCH) -> Fired:
     if not planned and not ahead:
         return Fired(0, 0)
     fired: Fired = store.do(FireSchedules(tuple(planned), tuple(ahead)))
-    # Schedules that this process cannot read stay ahead. If it rewound none, so would another look.
+    # Schedules that this process cannot read stay ahead. If it rewound none, the next call would
+    # not rewind any either.
     is_ahead = len(ahead) == late_limit and fired.rewound > 0
     is_full = len(on_time) == limit or len(late) == late_limit or is_ahead
     is_left = len(planned) < len(on_time) + len(late) or any(each.is_behind for each in planned)

@@ -1,4 +1,4 @@
-"""What a store on a connection of somebody else's does without: other processes see none of it."""
+"""The part of a store on a caller's connection that needs no other threads or processes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +13,14 @@ A = TypeVar("A")
 
 
 class ExternalConnectionProvider(Protocol):
-    """Lends the driver's own connection for a moment."""
+    """Lends the driver's own connection for a short time."""
 
     def reading(self) -> AbstractContextManager[Any]:
-        """Lend it as it is."""
+        """Lend the connection as it is."""
         ...
 
     def writing(self) -> AbstractContextManager[Any]:
-        """Lend it with a transaction open on it, or a savepoint in one that was open before."""
+        """Lend the connection with a new transaction, or with a savepoint in one that is open."""
         ...
 
 
@@ -29,12 +29,12 @@ class _OpWriter(Protocol):
 
 
 class SingleProcessStore:
-    """The part of a store that is about other threads and processes, where there are none."""
+    """The methods for other threads and processes, in a store that is used by only one of each."""
 
     def submit(
         self: _OpWriter, ops: Sequence[Op[A]], done: Callable[[list[A] | BaseException], None]
     ) -> None:
-        """Write the ops here and now."""
+        """Write the ops at once, in the caller's thread."""
         try:
             answers = self.apply(ops)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
@@ -43,30 +43,30 @@ class SingleProcessStore:
             done(answers)
 
     def failing_writes(self) -> FailingWrites | None:
-        """Return None: there are no sessions to open."""
+        """Return None. There are no sessions to open."""
         return None
 
     def is_kept_waiting(self, seconds: float) -> bool:  # noqa: ARG002 - as a store's
-        """Return False: nobody else writes."""
+        """Return False. There is no other writer."""
         return False
 
     def can_write_now(self) -> bool:
-        """Say yes: nobody else writes."""
+        """Return True. There is no other writer."""
         return True
 
     def task_transaction(self, seconds: float | None = None) -> Any:  # noqa: ANN401, ARG002 - as a store's
-        """Refuse: the connection has its transaction already."""
+        """Refuse, since the connection already has its transaction."""
         raise StoreRefused(
             "transaction=True does not work on an external connection; use a store that opens its "
             "own connections"
         )
 
     def wake(self, *_ops: Enqueue) -> None:
-        """Tell nobody."""
+        """Do nothing. There is no other process to wake."""
 
     def hears_hints(self) -> bool:
-        """Say yes: there are none to be missed."""
+        """Return True. There are no hints to miss."""
         return True
 
     def close(self) -> None:
-        """Leave the connection to whoever opened it."""
+        """Do nothing. The caller that opened the connection also closes it."""

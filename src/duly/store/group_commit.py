@@ -1,17 +1,17 @@
 """Group commit by leader and followers.
 
-A caller that finds no commit under way writes in its own thread at once. Callers that arrive
-during a commit wait and share the next one, which the first of them leads. So a lone caller pays
+A caller that arrives while there is no commit writes in its own thread at once. Callers that arrive
+during a commit wait and share the next one, which the first of them leads. So a single caller needs
 no thread switch and no timer, and a thousand concurrent callers share a few commits. Callers that
 must not block (event loops) give their ops to the committer's own thread.
 
-An exception may be thrown into a caller's thread from outside, at any instruction: a time limit of
-another engine, Ctrl-C. Therefore no lock and no flag records which caller leads: after an
-exception, either could stay set for ever. All callers wait in one line, and the first in line
+An interrupt may raise an exception in a caller's thread at any instruction, for example the time
+limit of another engine or Ctrl-C. Therefore no lock and no flag records which caller leads: after
+an exception, either could stay set for ever. All callers wait in one line, and the first in line
 leads. A caller is in line while its generator runs, and the interpreter itself keeps that state. A
-caller whose generator no longer runs has left, whatever ended it, and any other caller may answer
-its followers and remove it. Every change to the line is one operation of a dict, and every change
-may be repeated. So nothing here depends on the instruction at which an exception strikes.
+caller whose generator no longer runs has left the line, for whatever reason, and any other caller
+may answer its followers and remove it. Every change to the line is one operation of a dict, and
+every change may be repeated. So nothing depends on the instruction at which an exception occurs.
 """
 
 import contextlib
@@ -35,8 +35,9 @@ class OpBlocked(StoreBusy):
 
 
 OP_ERRORS = (DulyError, ValueError, TypeError, ArithmeticError)
-"""What a write raises because of one of its ops: nothing was written. Anything else, such as the
-time limit of another engine, is raised in the thread that leads: it struck there."""
+"""The errors that a write raises because of one of its ops. Nothing was written. Any other
+exception, such as the time limit of another engine, belongs to the leading thread and is raised
+there."""
 
 A = TypeVar("A")
 Answers = list[Any]
@@ -93,17 +94,17 @@ class Committer:
         try:
             self._line[request] = None
             if self._is_closed:
-                # Since the check above: the thread that would answer has ended.
+                # The committer was closed after the check above, and its thread has ended.
                 self._wait_for_line()
             elif self._thread is None or self._thread_call.locked():
                 self._call_thread()
-            # Otherwise the thread was called, and has not looked at the line since.
+            # Otherwise the thread was called, and has not checked the line since then.
         except BaseException:
             self._line.pop(request, None)
             raise
 
     def close(self) -> None:
-        """Write what waits, then end the committer's thread.
+        """Write all waiting ops, then end the committer's thread.
 
         On the committer's thread, only refuse new requests.
         """
@@ -111,8 +112,8 @@ class Committer:
         if threading.current_thread() is self._thread:
             return
         self._wait_for_line()
-        # A caller that has passed the first check reads this when it is in line. So it is refused
-        # there, or it has been in line since before this assignment.
+        # A caller that has passed the first check reads this flag when it is in line. So the caller
+        # is refused there, or it joined the line before this assignment.
         self._is_closed = True
         self._wait_for_line()
         if self._thread is not None:
@@ -138,18 +139,19 @@ class Committer:
             if request.batch:
                 self._settle(request)
             self._line.pop(request, None)
-            # A follower that was answered leaves the line as it is.
+            # A follower that was answered does not change the line.
             if self._line and not request.is_done:
                 self._wake_first()
 
     def _in_line(self, me: "_Request") -> Generator[None]:
         """Stay in line until this request is answered; lead a commit when it is the first.
 
-        It is a generator only for the sake of its state, and yields nothing.
+        This is a generator only so that the interpreter keeps its state. It yields nothing.
         """
         self._line[me] = None
         is_alone = len(self._line) == 1
-        # Read after the length: another caller marks a request as done before it removes it.
+        # `is_done` is read after the length, because another caller marks a request as done before
+        # it removes the request.
         if is_alone and not me.is_done:
             if self._is_closed and me.ops:
                 self._refuse()
@@ -158,7 +160,8 @@ class Committer:
         me.turn = new_wake_lock()
         while not me.is_done:
             first = self._first()
-            # Read after that: it may have answered the followers of a caller that has left.
+            # `is_done` is read after this call, which may have answered the followers of a caller
+            # that has left.
             if first is me and not me.is_done:
                 if self._is_closed and me.ops:
                     self._refuse()
@@ -166,8 +169,8 @@ class Committer:
                 return
             if not me.is_done:
                 if first is not None and first is not me and first.thread == me.thread:
-                    # A signal handler, say, interrupted that call, which goes on only when the
-                    # handler returns: this one would wait for ever.
+                    # For example, a signal handler interrupted that call. The call continues only
+                    # after the handler returns, so the handler would wait for ever.
                     raise WouldBlockItself(_WITHIN_OWN_CALL)
                 me.turn.acquire(timeout=_LOOK_SECONDS)
         return
@@ -202,7 +205,7 @@ class Committer:
         room = -1 if self._needs_own_commit(leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
         waiting = list(self._line)
-        # One request needs no bound; it is written as it is.
+        # A single request needs no bound and is written as it is.
         is_shared = len(waiting) - is_empty > 1
         bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if is_shared else 0
         found: list[_Request] = []
@@ -221,7 +224,7 @@ class Committer:
                     bytes_left -= size
                     found.append(request)
                 if is_alone or not fits:
-                    # Later requests wait. Only the leader is needed from here on.
+                    # Later requests wait. After this, only the leader is still added.
                     room = -1
         return tuple(found)
 
@@ -253,7 +256,7 @@ class Committer:
             for request in batch:
                 request.error = error
         except OP_ERRORS:
-            # Nothing was written. One transaction per request lets only the one at fault fail.
+            # Nothing was written. With one transaction per request, only the faulty request fails.
             for request in batch:
                 _write_alone(self._write, request)
         else:
@@ -274,16 +277,16 @@ class Committer:
             if request.done is not None and not request.is_done:
                 request.call_back(request.done)
             request.is_done = True
-            # Removed before it is woken, so that a follower leaves without looking after others.
+            # The follower is removed before it is woken, so that it leaves without serving others.
             self._line.pop(request, None)
             if request.turn is not None:
                 wake(request.turn)
         leader.batch = ()
 
     def _call_thread(self) -> None:
-        """Wake the committer's own thread, and start it if need be. Safe to call repeatedly."""
+        """Wake the committer's own thread, and start it if necessary. Safe to call repeatedly."""
         if self._thread is None or not self._thread.is_alive():
-            # Two threads would do no harm: both wait in line. So this lock need not be certain.
+            # Two threads would do no harm, since both wait in line. So the lock is optional.
             is_locked = self._starting.acquire(timeout=_LOOK_SECONDS)
             try:
                 if self._thread is None or not self._thread.is_alive():
@@ -300,12 +303,12 @@ class Committer:
             while not self._is_closed:
                 self._thread_call.acquire()
                 while any(request.done is not None for request in list(self._line)):
-                    # Those whose commit failed have been told why.
+                    # The requests of a failed commit already have their error.
                     with contextlib.suppress(Exception):
                         self._join_line(_Request(()))
             wake(self._thread_call)
         except BaseException:
-            self._thread = None  # The next submission starts another one.
+            self._thread = None  # The next submission starts another thread.
             raise
 
 
@@ -316,18 +319,18 @@ class _Request:
         self.ops = ops
         self.done = done
         self.thread = None if done is not None else threading.get_ident()
-        """Where the caller waits. None for a submission."""
+        """The id of the caller's thread, which waits. None for a submission."""
         self.caller: GeneratorType[None, None, None] | None = None
         """Runs while a thread waits for the answer or leads. None for a submission."""
         self.answers: Answers | None = None
         self.error: BaseException | None = None
         self.is_done = False
         self.batch: tuple[_Request, ...] = ()
-        """The requests whose ops are in this one's commit, its own among them."""
+        """The requests in the commit that this request leads, including itself."""
         self.turn: threading.Lock | None = None
 
     def outcome(self) -> Answers | BaseException:
-        """Return the answers, or why there are none."""
+        """Return the answers, or the error if there are none."""
         if self.answers is not None:
             return self.answers
         return self.error or StoreUnavailable(_INTERRUPTED)
@@ -341,7 +344,7 @@ class _Request:
         try:  # noqa: SIM105 - called for each request of a commit, where `suppress` costs more
             done(self.outcome() if self.answers is None else self.answers)
         except Exception:  # noqa: BLE001, S110
-            # The event loop of the caller may be closed; the others still wait for their answers.
+            # The caller's event loop may be closed. The other callers still wait for their answers.
             pass
 
 

@@ -1,4 +1,4 @@
-"""How workers show that they live, and who looks at it."""
+"""Interfaces for the heartbeats of workers."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
@@ -7,52 +7,51 @@ from duly.limits import LEASE_SECONDS
 
 
 class HeartbeatReading(NamedTuple):
-    """What a look at a live worker's beats shows."""
+    """The result of reading a live worker's heartbeats."""
 
     beats: int | None
-    """Its counter; None where the process is surely gone."""
+    """The worker's counter; None if the process has certainly ended."""
     age: float = 0.0
-    """Seconds since its last beat, by the store's clock: a hint when to look, and no proof."""
+    """Seconds since the last heartbeat, by the store's clock: a hint when to check, not a proof."""
     is_running: bool = False
-    """True if the process itself is known to exist and not to be stopped. It is alive though it
-    may not beat, for example while a C extension holds the interpreter's lock."""
+    """True if the process is known to exist and not to be stopped. It is alive even without
+    heartbeats, for example while a C extension holds the interpreter's lock."""
     lease: float = LEASE_SECONDS
     """The worker's own lease in seconds, which may differ from the reader's."""
 
 
 class Heartbeats(Protocol):
-    """Shows that workers live, and who does not. See docs/internals/engine.md on leases."""
+    """Records and reads heartbeats of workers. See docs/internals/engine.md on leases."""
 
     def beat(self, worker_ids: Sequence[str]) -> set[str]:
-        """Count one beat for each; return those the store still calls live."""
+        """Record a heartbeat for each worker; return the workers that are live in the store."""
         ...
 
     def read(self) -> dict[str, HeartbeatReading]:
-        """Look at every live worker once."""
+        """Read the heartbeats of every live worker once."""
         ...
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
-        """Return whether one of these workers should read the beats of all others.
+        """Return whether one of these workers should read the heartbeats of all others.
 
-        With few workers every one should, with many only some that have beaten within `within`
-        seconds.
+        If there are few workers, every one should. If there are many, only some of those should
+        that had a heartbeat within `within` seconds.
         """
         ...
 
     def refuse_beats(self, worker_id: str, beats: int) -> bool:
-        """Acknowledge no later beat of a worker; return whether none came since that count.
+        """Refuse later heartbeats of a worker; return whether its counter is still `beats`.
 
-        Where the counters lie in the database, `Recover` looks at them itself, and this does
-        nothing.
+        If the counters are in the database, `Recover` checks them itself, and this does nothing.
         """
         ...
 
     def forget(self, worker_id: str) -> None:
-        """Clear away what a recovered worker left behind."""
+        """Remove the files or rows of a recovered worker."""
         ...
 
 
 class LivenessHandle(Protocol):
-    """Held by the process that is the worker."""
+    """A handle that the worker's process holds while the worker lives."""
 
     def end(self) -> None: ...

@@ -1,10 +1,10 @@
 """The text of notifications, which name ready runs or the worker that has taken them.
 
-A notification is a hint. If it is lost, or if workers disagree about the order in which they
-look, a run starts later, at the next poll. Nothing else depends on it.
+A notification is a hint. If it is lost, or if workers disagree about their order, a run starts
+later, at the next poll. Nothing else depends on it.
 
-The text is JSON with a version, so that later versions can add fields. A text that is not
-understood means that anything may have changed: every worker looks then.
+The text is JSON with a version, so that later versions can add fields. If a worker cannot decode a
+text, any run may have become ready, so every worker looks for runs.
 """
 
 import json
@@ -23,13 +23,13 @@ MOST_PLACES = 16
 MOST_BUSY = 16
 MOST_TAKEN = 128
 MOST_CHARACTERS = 4000
-"""Half of what PostgreSQL accepts. A longer text is replaced by one that names no runs."""
+"""Half the length that PostgreSQL accepts. A longer text is replaced by one that names no runs."""
 
 _merges = count()
 
 
 class HintPlace(NamedTuple):
-    """Where a run waits, and the task that a worker must know to claim it."""
+    """The queue and lane of a waiting run, and the task that a worker needs to claim it."""
 
     queue: str
     lane: str
@@ -37,24 +37,24 @@ class HintPlace(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """Runs are ready in one place."""
+    """A hint that runs are ready in one place."""
 
     id: str
-    """Names the hint in later messages about it; also decides which worker looks first."""
+    """Names the hint in later messages, and determines which worker looks first."""
     place: HintPlace
     runs: int = 1
     busy: tuple[str, ...] = ()
     """Workers that had no room for these runs."""
     is_near: bool = False
-    """Whether this process sent it; its own workers look at once."""
+    """Whether this process sent the hint. Its own workers then look at once."""
 
 
 ReadyHints = Sequence[Hint]
-"""Without any, anything may have changed."""
+"""An empty sequence means that any run may have become ready."""
 
 
 class ClaimNotice(NamedTuple):
-    """A worker has taken the runs of some hints. If it left any, another hint follows."""
+    """A notice that a worker has taken the runs of some hints. If it left any, a hint follows."""
 
     ids: tuple[str, ...]
     worker_id: str
@@ -63,7 +63,7 @@ class ClaimNotice(NamedTuple):
 
 
 class HintMessage(NamedTuple):
-    """One notification; `sender` names the process if its own workers know already."""
+    """One notification. `sender` names the process if its own workers already know of it."""
 
     said: ReadyHints | ClaimNotice
     sender: str = ""
@@ -85,10 +85,10 @@ HintCallback = Callable[[Hint | ClaimNotice], None]
 
 
 class HintChannel(Protocol):
-    """How the processes of one store wake each other's workers."""
+    """The part of a store that wakes the workers of other processes."""
 
     def wake(self, *ops: Enqueue) -> None:
-        """Send a hint to workers that these runs are ready; without any, that anything may be."""
+        """Hint to workers that these runs are ready. Without ops, any run may be ready."""
         ...
 
     def pass_on(self, hint: Hint) -> None:
@@ -98,27 +98,27 @@ class HintChannel(Protocol):
     def listen(self, woken: WakeCallback, hinted: HintCallback | None = None) -> Callable[[], None]:
         """Call `woken` at every hint until the returned function is called.
 
-        Messages that name runs go to `hinted` instead, if it is given and the store sends such.
+        If `hinted` is given, messages that name runs go to it instead. Not every store sends these.
         """
         ...
 
     def hears_hints(self) -> bool:
-        """Return whether hints of other processes reach a listener here just now."""
+        """Return whether hints of other processes now reach a listener in this process."""
         ...
 
     def read_peers(self) -> Mapping[str, Peer]:
-        """Return all live workers by their ids; none where hints name no runs."""
+        """Return all live workers by their ids, or no worker if the store's hints name no runs."""
         ...
 
 
 class UnnamedHints:
-    """A part of a store whose hints name no runs: every worker hears and answers all of them."""
+    """The part of a store whose hints name no runs. Every worker receives all of them and looks."""
 
     def pass_on(self, hint: Hint) -> None:
-        """Do nothing: every worker has heard it."""
+        """Do nothing. Every worker has already received the hint."""
 
     def read_peers(self) -> Mapping[str, Peer]:
-        """Return no worker: none has to wait for another."""
+        """Return no worker, since no worker waits for another one to look first."""
         return {}
 
 
@@ -128,16 +128,16 @@ def new_hint(place: HintPlace, runs: int = 1, *, busy: tuple[str, ...] = ()) -> 
 
 
 def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
-    """Return the hints about runs that were just accepted."""
+    """Return the hints for runs that were just accepted."""
     counts: dict[tuple[str, str, str], int] = {}
     ids: dict[tuple[str, str, str], str] = {}
     for op in ops:
         lane = op.lane
         if op.delay or op.at is not None:
-            # A worker has to look at the time of a run that is not due.
+            # A worker must read the due time of a run that is not due.
             return ()
         if lane not in OWN_SLOT_KINDS and slot_of(lane) not in OWN_SLOT_KINDS:
-            # A run that another engine carries is handed over.
+            # A worker must hand over a run that another engine carries.
             return ()
         place = (op.queue, lane, op.task)
         counts[place] = counts.get(place, 0) + 1
@@ -148,15 +148,15 @@ def hints_of(ops: Sequence[Enqueue]) -> ReadyHints:
 
 
 def merged(one: Hint, other: Hint) -> Hint:
-    """Return one hint for the runs of two in one place."""
+    """Return one hint for the runs of two hints in the same place."""
     if one.id == other.id:
         return other
-    # Under a name of its own: what workers have taken of one of them is not all of it.
+    # It has a new id: if workers have taken the runs of one hint, the other hint's runs remain.
     return Hint(f"{other.id}.{next(_merges)}", one.place, one.runs + other.runs)
 
 
 def _id_from(run_id: str) -> str:
-    """Return the random part of a UUIDv7, which tells enough hints apart."""
+    """Return the random part of a UUIDv7, which is unique enough for hints."""
     return run_id[-12:]
 
 
@@ -176,7 +176,7 @@ def encode(said: ReadyHints | ClaimNotice, sender: str = "") -> str:
 
 
 def decode(text: str) -> HintMessage | None:
-    """Return what a notification says; None if it is not understood."""
+    """Return the message of a notification; None if it cannot be decoded."""
     try:
         fields = json.loads(text)
         if fields["v"] != VERSION:

@@ -1,11 +1,11 @@
-"""Brings the tables to the version this code needs: numbered SQL files, forward only."""
+"""Migrates the tables to the version that this code needs, by numbered SQL files, forward only."""
 
 from duly.errors import SchemaMismatch
 from duly.store.schema import MigratableStore, Schema, SchemaMigration
 from duly.store.statements import folder_of
 
 OLDEST_CODE = 1
-"""The oldest schema version whose code may go on working on the tables this code makes."""
+"""The oldest schema version whose code may continue to use the tables of this code."""
 
 
 def migrations(package: str) -> list[SchemaMigration]:
@@ -19,17 +19,17 @@ def migrations(package: str) -> list[SchemaMigration]:
 
 
 def record_of(step: SchemaMigration) -> dict[str, int | str]:
-    """Return what the table of versions is told of a migration that has run."""
+    """Return the row for the table of versions after a migration has run."""
     return {"version": step.version, "oldest_code": OLDEST_CODE, "name": step.name}
 
 
 def newest(package: str) -> int:
-    """Return the schema version this code needs."""
+    """Return the schema version that this code needs."""
     return migrations(package)[-1].version
 
 
 def ensure(store: MigratableStore, package: str, shown_url: str) -> None:
-    """Set up an empty database; refuse one that this code does not fit."""
+    """Create the tables in an empty database. Refuse a database with an unsuitable schema."""
     schema = store.read_schema()
     if schema.version == 0:
         store.run_migrations(lambda now: [] if now.version else migrations(package))
@@ -38,7 +38,7 @@ def ensure(store: MigratableStore, package: str, shown_url: str) -> None:
 
 
 def check(schema: Schema, package: str, shown_url: str, *, migrate: str) -> None:
-    """Refuse a database that this code does not fit; `migrate` is the command that helps."""
+    """Refuse a database with an unsuitable schema. `migrate` is the command for an old one."""
     needed = newest(package)
     if schema.version < needed:
         message = (

@@ -1,6 +1,6 @@
-"""Waiting for a database that is away, on behalf of the body of a run.
+"""Repeats operations of a task body while the database is unavailable.
 
-Callers outside of a body get the error at once. An operation of a body is repeated until the
+Callers outside a task body get the error at once. An operation of a body is repeated until the
 database answers, the attempt times out, or the worker's lease would have expired.
 """
 
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 
 class RunOfBody(Protocol):
-    """The part of a run's context that says how long an operation of its body may wait."""
+    """The part of a run's context that limits how long an operation of its body may wait."""
 
     def wait_until(self) -> float:
-        """Return until when (monotonic); raise AttemptTimedOut after the attempt's timeout."""
+        """Return the end of the wait (monotonic); raise AttemptTimedOut after the timeout."""
         ...
 
 
 CURRENT_RUN: ContextVar[RunOfBody | None] = ContextVar("duly_current_run", default=None)
-"""The run whose body executes in this context."""
+"""The run whose body is executing in this context."""
 
 
 class _SubmittingWriter(Protocol):
@@ -42,7 +42,7 @@ class _SubmittingWriter(Protocol):
 
 
 class OutageWait:
-    """How long one operation of a body may wait. Outside of a body it does not wait."""
+    """The wait of one operation of a body. An operation outside a body does not wait."""
 
     def __init__(self) -> None:
         self._run = CURRENT_RUN.get()
@@ -50,17 +50,18 @@ class OutageWait:
         self._pause = FIRST_PAUSE_SECONDS
 
     def next_pause(self, error: BaseException) -> float | None:
-        """Return how long to pause before the operation is repeated; None if it may not be."""
+        """Return how long to pause before a retry; None if the operation may not be retried."""
         if self._run is None or not is_outage(error):
             return None
-        # While the lease is renewed the limit moves on, but the database is not away then.
+        # A renewed lease would extend the limit, but the database is available then. So the earlier
+        # limit applies.
         self._until = min(self._until, self._run.wait_until())
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return pause if monotonic() + pause < self._until else None
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it was raised from, means that the store was away."""
+    """Return whether an error, or one of its causes, means that the store was unavailable."""
     seen: set[int] = set()
     while error is not None and not isinstance(error, OUTAGES):
         # Errors can be raised from each other in a circle.
@@ -72,7 +73,7 @@ def is_outage(error: BaseException | None) -> bool:
 
 
 def as_repeatable(ops: Sequence[Op[A]]) -> Sequence[Op[A]]:
-    """Return the same ops for a second try: each run is accepted at most once."""
+    """Return the same ops for a retry that accepts each run at most once."""
     return [cast("Op[A]", _as_repeatable(op)) for op in ops]
 
 
@@ -83,7 +84,8 @@ def _as_repeatable(op: AnyOp) -> AnyOp:
 def retry_after_error(act: Callable[[], T], error: BaseException) -> T:
     """Repeat an operation that failed with this error, while the calling body may wait.
 
-    A thread with a running event loop never waits: it would stop the coroutines of other runs.
+    A thread with a running event loop never waits, since it would block the coroutines of other
+    runs.
     """
     wait = OutageWait()
     while True:
@@ -98,7 +100,7 @@ def retry_after_error(act: Callable[[], T], error: BaseException) -> T:
 
 
 def retry_during_outage(act: Callable[[], T]) -> T:
-    """Do something that can be repeated, while the calling body may wait."""
+    """Carry out a repeatable operation, and repeat it while the calling body may wait."""
     try:
         return act()
     except OUTAGES as error:

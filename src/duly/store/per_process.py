@@ -1,4 +1,4 @@
-"""What is opened when it is first needed, by each process its own."""
+"""Resources that each process opens for itself at their first use."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """A resource that can be closed."""
 
     def close(self) -> None: ...
 
@@ -16,14 +16,15 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 _inherited: list[Closable] = []
-"""What was opened before a fork: kept, never used or closed, lest its locks be touched."""
+"""Resources that were opened before a fork. They are never used or closed, which would affect the
+locks of the parent."""
 
 
 _all: "WeakSet[PerProcess[Any]]" = WeakSet()
 
 
 class PerProcess(Generic[T]):
-    """Opens something once per process; a forked child opens its own."""
+    """Opens a resource once per process. A forked child opens its own."""
 
     def __init__(self, opening: Callable[[], T]) -> None:
         self._open = opening
@@ -34,7 +35,7 @@ class PerProcess(Generic[T]):
         _all.add(self)
 
     def get(self) -> T:
-        """Return what this process has opened."""
+        """Return the resource of this process, and open it at the first call."""
         if self._opened is not None and self._pid == os.getpid():
             return self._opened
         with self._turn:
@@ -48,20 +49,20 @@ class PerProcess(Generic[T]):
 
     @property
     def opened(self) -> T | None:
-        """What is open, in this process or in the one that it was forked from."""
+        """The open resource, of this process or of the process that it was forked from."""
         return self._opened
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has opened it."""
+        """Whether this process has opened the resource."""
         return self._opened is not None and self._pid == os.getpid()
 
     def keep(self) -> None:
-        """Leave what this process has opened open until this process ends."""
+        """Keep the resource open until this process ends."""
         self._kept = self.get()
 
     def close(self) -> None:
-        """Close it, unless it is kept; the next use opens it again."""
+        """Close the resource unless `keep` was called. The next use opens it again."""
         opened, self._opened = self._opened, None
         if opened is None or opened is self._kept:
             return
@@ -72,7 +73,7 @@ class PerProcess(Generic[T]):
 
 
 def _reset_after_fork() -> None:
-    """Free what some other thread held when this process was forked."""
+    """Replace locks that another thread may have held when this process was forked."""
     for each in tuple(_all):
         each._turn = threading.Lock()  # noqa: SLF001 - our own
 

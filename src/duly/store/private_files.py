@@ -1,4 +1,4 @@
-"""Files and folders next to a database, of which none may be a link or a stranger's."""
+"""Files and folders next to a database. None may be a link or belong to another user."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ from duly.file_owners import distrusted_part
 
 
 def check_private(path: Path) -> None:
-    """Refuse what is neither a file nor a folder, and what a stranger made or can change."""
+    """Refuse a path that is no file and no folder, or that another user made or can change."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        mode = stat.S_IFREG  # It is missing, or cannot be opened either.
+        mode = stat.S_IFREG  # The path is missing, or cannot be opened either.
     if stat.S_ISLNK(mode):
         raise StoreRefused(f"{path} is a symbolic link, which duly does not follow; remove it")
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -25,18 +25,18 @@ def check_private(path: Path) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder for its owner alone, unless it is there."""
+    """Create a folder with access for its owner only, unless it exists."""
     check_private(path)
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError as error:
         raise StoreRefused(f"{path} is not a folder; remove it") from error
-    # Another process may have been faster.
+    # Another process may have created it first.
     check_private(path)
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file, or create it for its owner alone; a symbolic link is refused."""
+    """Open a file, or create it with access for its owner only. Refuse a symbolic link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:

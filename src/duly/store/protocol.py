@@ -1,4 +1,4 @@
-"""What the engine asks of a store: ops that write, queries that read."""
+"""The interface of a store for the engine: ops that write, queries that read."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -16,15 +16,15 @@ from duly.store.ops.updates import RunUpdate
 from duly.store.reads import DeadLetterFilter, Inspector
 from duly.store.schema import MigratableStore
 
-if TYPE_CHECKING:  # Programs that only enqueue need not pay for what the guard is made of.
+if TYPE_CHECKING:  # Programs that only enqueue do not load the modules of the guard.
     from duly.store.ops.guard import DeadLetterRecord, GuardedKey
 
 
 class ExternalStatement(NamedTuple):
-    """SQL for a connection that is not ours."""
+    """SQL for the caller's own connection."""
 
     dialect: str
-    """What the database has to be: "sqlite" or "postgresql"."""
+    """The required kind of database: "sqlite" or "postgresql"."""
     sql: str
     parameters: Mapping[str, Any]
 
@@ -32,23 +32,23 @@ class ExternalStatement(NamedTuple):
 Row = Sequence[Any] | None
 A = TypeVar("A")
 Dialogue = Generator[ExternalStatement, Row, A]
-"""Yields the statements of a write one after the other and is sent the first row of each."""
+"""Yields the statements of a write one after another, and receives the first row of each."""
 
 
 class QueueCapacity(Protocol):
-    """What a process knows of how full queues are."""
+    """A process's knowledge of the sizes of queues."""
 
     def fit(self, ops: Sequence[Enqueue]) -> bool:
-        """Say whether runs are known to fit, without a look; then they count from now on."""
+        """Return whether runs are known to fit, without a read. If so, they count from now on."""
         ...
 
     def forget(self) -> None:
-        """Look anew: somebody has changed a queue."""
+        """Forget all sizes, since a queue was changed."""
         ...
 
 
 class Ledger(Protocol):
-    """What the guard needs; every store is one, and Redis can be."""
+    """The interface that the guard needs. Every store provides it, and Redis can provide it too."""
 
     shown_url: str
     notices: list[str]
@@ -68,10 +68,10 @@ class Ledger(Protocol):
 
 
 class TaskTransaction(Protocol):
-    """A transaction in the store's database whose writes commit with one run's completion."""
+    """A transaction in the store's database that commits together with the end of one run."""
 
     too_long: TransactionTooLong | None
-    """Why it was rolled back in the midst of its body, if it was for that."""
+    """The reason, if the transaction took too long and was rolled back while its body ran."""
 
     @property
     def is_lost(self) -> bool:
@@ -81,26 +81,26 @@ class TaskTransaction(Protocol):
     @property
     def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
     def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
-        """Write the reports of the attempt and its end, and commit all of it or nothing."""
+        """Write the reports and the end of the attempt, and commit all or nothing."""
         ...
 
     def record(self, op: EndStep) -> bool:
-        """Write down what a step came to, as a part of the transaction."""
+        """Record the end of a step, as a part of the transaction."""
         ...
 
     def record_and_commit(self, op: EndStep) -> bool:
-        """Write down what a step came to, and end the transaction with it."""
+        """Record the end of a step, and commit the transaction with it."""
         ...
 
     def commit(self) -> None:
-        """End the transaction with what was written on its connection, as a part of no run."""
+        """Commit the writes on the connection without the end of a run."""
         ...
 
     def rollback(self) -> None: ...
 
 
 class FailingWrites(NamedTuple):
-    """When (monotonic) the first and the last of the writes failed that all failed, and why."""
+    """The first and the last of a series of failed writes (monotonic times), and the reason."""
 
     since: float
     until: float
@@ -112,22 +112,23 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
 
     url: str
     has_one_writer: bool
-    """Whether all writes queue up behind each other, so that a claim best rides on a settle."""
+    """Whether writes wait for each other, so that a claim should share a commit with a settle."""
     shown_url: str
     """Safe to print: the absolute path, or the address with its password masked."""
     notices: list[str]
-    """What people should know about this database before they rely on it."""
+    """Warnings about this database for operators."""
 
     def do(self, op: Op[A]) -> A:
         """Carry out one op, as a whole or not at all, and return its answer."""
         ...
 
     def apply(self, ops: Sequence[Op[A]]) -> list[A]:
-        """Carry out the ops in the order of their phases, and return their answers in this order.
+        """Carry out ops in the order of their phases, and return the answers in the order of `ops`.
 
         Each op is carried out as a whole or not at all. Several ops may share a transaction, or
-        need several: after an exception, the first of them may have been carried out. So whatever
-        must be atomic is one op, and a caller with several ops must be able to repeat its call.
+        need several transactions. Then the first ops may have been carried out before an exception.
+        So an atomic change must be one op, and a caller with several ops must be able to repeat its
+        call.
         """
         ...
 
@@ -138,36 +139,36 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
     def can_write_now(self) -> bool: ...
     def is_kept_waiting(self, seconds: float) -> bool: ...
     def failing_writes(self) -> FailingWrites | None:
-        """Return how long all writes have failed on fresh sessions; None if one was answered."""
+        """Return how long all writes on new sessions have failed; None if one was answered."""
         ...
 
     def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
-        """Return a transaction for the body of a run, open for at most so long; None is default."""
+        """Return a transaction for the body of a run, limited to `seconds` or to the default."""
         ...
 
     def live(self, worker_id: str) -> "LivenessHandle":
-        """Show that this worker lives; called before it registers, by its own process."""
+        """Mark this worker as live. Its own process calls this before the worker registers."""
         ...
 
     def heartbeats(self) -> Heartbeats: ...
     @property
     def queue_capacity(self) -> QueueCapacity:
-        """What this process knows of how full queues are."""
+        """This process's knowledge of the sizes of queues."""
         ...
 
     def check_queue_capacity(self, ops: Sequence[Enqueue]) -> None:
-        """Raise QueueFull if runs do not fit into their queues, as far as is known."""
+        """Raise QueueFull if runs do not fit into their queues, as far as this process knows."""
         ...
 
     def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
-        """Accept a run on a connection that is not ours; it exists if its transaction commits.
+        """Accept a run on the caller's connection. It exists if that transaction commits.
 
-        With `hint` that commit tells the workers, where the database can do it.
+        With `hint`, the commit also wakes workers, if the database supports this.
         """
         ...
 
     def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:
-        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        """Send an event on the caller's connection. It is sent if that transaction commits."""
         ...
 
     def close(self) -> None: ...

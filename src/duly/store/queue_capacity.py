@@ -1,8 +1,8 @@
-"""How many runs may wait in a queue.
+"""Limits how many runs may wait in a queue.
 
-No enqueue counts, or writes what others write: a process knows for a second how much room a queue
-has, adds what it enqueues itself, and looks again when that is up. So a queue can hold a little
-more than its `max_size`: what other processes add within that second.
+An enqueue neither counts the runs nor writes a row that other enqueues write. A process reads the
+size of a queue and uses it for a second. During that second it adds its own runs to the size. So a
+queue can have a few more runs than its `max_size`: those that other processes add in that second.
 """
 
 from collections import Counter
@@ -18,24 +18,24 @@ from duly.store.statements import Statements
 
 _LOOK_SECONDS = 1.0
 _UNBOUNDED_SECONDS = 5.0
-"""How long to believe that a queue has no `max_size`."""
+"""How long to assume that a queue has no `max_size`."""
 _PACE = 20
-"""A full queue is counted again after so many times the time that it takes to count it."""
+"""A full queue is counted again after this many times the time that the count took."""
 
 
 class _KnownCapacity(NamedTuple):
-    """What a process knows of a queue."""
+    """A process's knowledge of one queue."""
 
     max_size: int | None
     size: int
     until: float
-    """When to look again, on the monotonic clock."""
+    """When to read the queue again, on the monotonic clock."""
     recount_at: float = 0.0
-    """Before that not even if it is full."""
+    """Before this time, the queue is not counted again even if it is full."""
 
 
 class QueueCapacityCache:
-    """What a process knows of the queues that it enqueues to: guesses, good for a second."""
+    """A process's knowledge of the queues that it enqueues to: estimates, valid for a second."""
 
     def __init__(self, dialect: str, statements: Statements) -> None:
         self._dialect = dialect
@@ -43,7 +43,7 @@ class QueueCapacityCache:
         self._known: dict[str, _KnownCapacity] = {}
 
     def fit(self, ops: Sequence[Enqueue]) -> bool:
-        """Say whether runs are known to fit, without a look; then they count from now on."""
+        """Return whether runs are known to fit, without a read. If so, they count from now on."""
         now = monotonic()
         if len(ops) == 1:
             known = self._known.get(ops[0].queue)
@@ -59,11 +59,14 @@ class QueueCapacityCache:
         return True
 
     def forget(self) -> None:
-        """Look anew: somebody has changed a queue."""
+        """Forget all sizes, since a queue was changed."""
         self._known.clear()
 
     def check(self, ops: Sequence[Enqueue]) -> Dialogue[None]:
-        """Look, and raise QueueFull if some of the runs do not fit; all or nothing counts."""
+        """Read the sizes, and raise QueueFull if some of the runs do not fit.
+
+        If all of them fit, they count from now on; otherwise none of them counts.
+        """
         wanted = _wanted(ops)
         new = {}
         for queue, number in wanted.items():
@@ -100,7 +103,7 @@ class QueueCapacityCache:
         return known
 
     def _count_known(self, ops: Sequence[Enqueue]) -> Dialogue[int]:
-        """Count the calls that only find a run which is there already."""
+        """Return how many calls would only find an existing run."""
         found = 0
         for op in ops:
             assert op.key is not None  # noqa: S101 - the caller sorted them
@@ -121,7 +124,7 @@ class QueueCapacityCache:
 
 
 def _wanted(ops: Sequence[Enqueue]) -> dict[str, int]:
-    """Count the runs of each queue that are to wait for workers, and not for their time."""
+    """Return the number of runs for each queue, without those that wait for their time."""
     return Counter(op.queue for op in ops if not op.delay and op.at is None)
 
 
@@ -132,7 +135,7 @@ def _overflows(known: _KnownCapacity, number: int) -> bool:
 def run_read_dialogue(
     dialogue: Dialogue[None], query: Callable[[str, Any], list[tuple[Any, ...]]]
 ) -> None:
-    """Lead a dialogue over a store's own reads. What cannot be looked at now refuses nothing."""
+    """Run a dialogue by a store's own reads. If a read fails, no run is refused."""
     row: Row = None
     with suppress(StopIteration, StoreError):
         while True:

@@ -1,7 +1,7 @@
-"""Reads that may take so long and no longer: those of a page, which somebody can ask for again.
+"""A time limit for reads of a web page, which the user can request again.
 
-Reads of the engine, audits and backups have no such bound, and share connections with these. So it
-is said by who asks, for a block, and kept by the store, statement by statement.
+Reads of the engine, audits and backups have no limit, and share connections with these reads. So
+the caller sets the limit for a block, and the store enforces it for each statement.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _until: ContextVar[float | None] = ContextVar("duly_reads_until", default=None)
 
 @contextmanager
 def limit_read_time(seconds: float) -> Iterator[None]:
-    """Let all reads of a block together take no longer; the one that would raises ReadTooSlow."""
+    """Limit the total time of all reads in a block. The read that exceeds it raises ReadTooSlow."""
     outer, until = _until.get(), monotonic() + seconds
     token = _until.set(until if outer is None else min(outer, until))
     try:
@@ -26,7 +26,7 @@ def limit_read_time(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """Return how long the next read may take; None if nobody said."""
+    """Return how long the next read may take; None if there is no limit."""
     until = _until.get()
     if until is None:
         return None

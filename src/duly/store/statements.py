@@ -1,13 +1,13 @@
 """Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows.
 
-Text that several statements of a file share is written before the first of them, as `-- :part x`.
-The statements, and the parts after it, contain `:part(x)` in its place. Statements of other files
-of the folder contain `:part(file.x)`.
+Text that several statements of a file share is a part: `-- :part x`, before the first statement.
+The statements, and later parts, include it as `:part(x)`. Statements of other files in the folder
+include it as `:part(file.x)`.
 
-SQLite has no statements that change several tables. There, a statement may be a script: several
-statements with the same parameters, separated by `-- :then`. The answer is that of the one which
-contains `-- :answer`, or else that of the last one. After a statement with `-- :stop-if-none` that
-changes or returns no row, the script ends, and that is its answer.
+In SQLite, one statement cannot change several tables. So a statement there may be a script: several
+statements with the same parameters, separated by `-- :then`. The script's answer is the answer of
+the statement with `-- :answer`, or else of the last one. If a statement with `-- :stop-if-none`
+changes or returns no row, the script ends with the answer of that statement.
 """
 
 import re
@@ -33,7 +33,7 @@ class ScriptPart(NamedTuple):
 
 
 class Statements:
-    """The named statements of one SQL file, as attributes of a dictionary."""
+    """The statements of one SQL file, by name."""
 
     def __init__(self, text: str, load_sibling: Callable[[str], "Statements"]) -> None:
         self._file = text
@@ -42,7 +42,7 @@ class Statements:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        # Few processes use the statements of every file.
+        # Parsed at the first use, since few processes use the statements of every file.
         _, *statements = _NAME.split(self._file)
         return {
             name: self._with_parts(body, self._parts) for name, body in _bodies(statements).items()
@@ -99,7 +99,7 @@ def load(package: str, file_name: str) -> Statements:
 
 
 def folder_of(package: str) -> Path:
-    """Return where a dialect's files lie; importlib.resources would be slow to import."""
+    """Return the folder of a dialect's files. Importing importlib.resources would be slow."""
     return Path(str(import_module(package).__file__)).parent
 
 
@@ -115,5 +115,5 @@ def _without_comments(text: str) -> str:
 
 
 def _is_comment(line: str) -> bool:
-    # The marks of scripts are read later.
+    # The marker lines of scripts are kept, since they are parsed later.
     return line.lstrip().startswith("--") and not line.startswith("-- :")

@@ -1,4 +1,4 @@
-"""From an address to an open store."""
+"""Opens stores by their addresses."""
 
 import os
 from importlib import util
@@ -14,11 +14,11 @@ from duly.store.private_files import make_private_folder
 from duly.store.protocol import Store
 
 STORES = ("sqlite", "postgresql", "postgres")
-"""How the addresses of stores begin."""
+"""The schemes of store addresses."""
 
 
 def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) -> Store:
-    """Open the store at an address; an empty one is set up, an unfit one is refused."""
+    """Open a store. Set up an empty database; refuse one with an unsuitable schema."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from duly.store.sqlite.store import PACKAGE, SqliteStore  # noqa: PLC0415 - one driver only
@@ -71,10 +71,11 @@ def sqlite_path(url: str) -> Path:
 
 
 def runtime_folder(store: Store) -> Path:
-    """Return the folder where this host's workers keep their shared memory."""
+    """Return the folder for the shared memory of this host's workers."""
     folder = getattr(store, "folder", None)
     if folder is None:
-        # The stores that need it have a driver that has loaded it, the others save its archivers.
+        # The driver of a store without a folder has already loaded this module. The other stores
+        # avoid loading its archive modules.
         import tempfile  # noqa: PLC0415
 
         name = f"duly-{os.getuid()}"

@@ -1,9 +1,9 @@
-"""What is said of connections that bodies have for the length of their transaction."""
+"""Messages for connections that task bodies have during their transaction."""
 
 from contextvars import ContextVar
 
 BODY: ContextVar[object] = ContextVar("duly_body", default=None)
-"""What tells a body from all others, in its context and in those that are copied from it."""
+"""Identifies a task body, in its context and in copies of that context."""
 
 OWN_TRANSACTION = (
     "this write is not part of the run's open transaction and would wait for it: write from the "

@@ -1,11 +1,11 @@
-"""What is moved from one database to another: every table, row by row."""
+"""The tables that are moved from one database to another, row by row."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 
 class TransferTable(NamedTuple):
-    """Rows with instants as microseconds, in the order of their columns."""
+    """The rows of a table, in the order of `columns`. Instants are microseconds."""
 
     name: str
     columns: tuple[str, ...]
@@ -13,7 +13,7 @@ class TransferTable(NamedTuple):
 
 
 class TransferSource(Protocol):
-    """Where everything is read."""
+    """The database whose tables are moved."""
 
     def tables(self) -> Iterator[TransferTable]: ...
     def row_count(self) -> int: ...

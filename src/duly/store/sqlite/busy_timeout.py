@@ -1,9 +1,10 @@
-"""How long duly waits for transactions of the application's own connections.
+"""Limits how long duly waits for transactions on the application's own connections.
 
-duly's own writers queue at the lock file. Whoever holds that and still finds the database locked
-waits for a connection that is not duly's. One of another process ends its transaction by and by.
-One of this process may be the very caller's, who waits for us meanwhile: Linux tells which process
-has a lock, and a transaction of this one that stands still is not waited for.
+duly's own writers queue at the lock file. If a writer holds the lock file and the database is
+still locked, then a connection outside duly holds the database lock. A connection of another
+process ends its transaction eventually. A connection of this process may belong to the caller,
+which is waiting for duly, so that neither would continue. Linux shows which process has a lock.
+duly therefore stops waiting for a transaction of this process that makes no progress.
 """
 
 import os
@@ -18,17 +19,20 @@ from duly.errors import WouldBlockItself
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""How long SQLite waits in a writing connection before we look who is in the way."""
+"""How long SQLite waits in a writing connection before duly checks which process has the lock."""
 BUSY_SECONDS = 30.0
-"""How long to wait in all."""
+"""How long to wait in total."""
 _LOOKS = round(BUSY_SECONDS / LOOK_SECONDS)
 
 _WAL_WRITER, _RESERVED = 120, 0x40000001
-"""The bytes that a writer locks: of the shared memory in WAL mode, else of the database."""
+"""The bytes that a writer locks: in WAL mode of the shared memory, otherwise of the database."""
 
 
 def retry_while_busy(path: Path, begin: Callable[[], T]) -> T:
-    """Do what begins a transaction, again while others are in the way, but not for ourselves."""
+    """Begin a transaction, and retry while another connection has the lock.
+
+    Raise WouldBlockItself if a connection of this process has it and makes no progress.
+    """
     seen: object = None
     for look in range(_LOOKS):
         try:
@@ -51,7 +55,7 @@ def retry_while_busy(path: Path, begin: Callable[[], T]) -> T:
 
 
 def commit(connection: sqlite3.Connection) -> None:
-    """Commit; outside of WAL mode readers are waited for."""
+    """Commit. Outside WAL mode, the commit waits for readers."""
     for look in range(_LOOKS):
         try:
             connection.execute("COMMIT")
@@ -63,13 +67,16 @@ def commit(connection: sqlite3.Connection) -> None:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether it was another connection that was in the way."""
+    """Return whether a statement failed because another connection had a lock."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def _transaction_here(path: Path) -> object:
-    """Return what tells a transaction of this process from the next one; None if it has none."""
+    """Return a value that identifies this process's transaction; None if it has none.
+
+    The value changes when the transaction writes, or when another one follows it.
+    """
     log, memory = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     if not (_is_locked_here(memory, _WAL_WRITER) or _is_locked_here(path, _RESERVED)):
         return None
@@ -82,7 +89,10 @@ def _transaction_here(path: Path) -> object:
 
 
 def _is_locked_here(file: Path, byte: int) -> bool:
-    """Say whether this process has locked a byte; opening the file to ask would let go of it."""
+    """Return whether this process has locked a byte.
+
+    The file is not opened for this check, since closing it again would release the lock.
+    """
     try:
         inode = str(file.stat().st_ino)
         locks = Path("/proc/locks").read_text()

@@ -1,4 +1,4 @@
-"""Taking runs to run them: the only place that makes a run running."""
+"""Claims runs for workers: the only module that makes a run running."""
 
 import json
 import sqlite3
@@ -36,15 +36,15 @@ _PRIORITY = itemgetter(Claim._fields.index("priority"))
 
 
 class ClaimTime(NamedTuple):
-    """When a claim is made, and the mark of what it takes, which no other claim has."""
+    """The time of a claim, and a mark for the runs that it takes, which no other claim has."""
 
     now: int
     claimed_at: int
-    """Later than `now` where the clock was set back since an earlier claim."""
+    """The mark. It is later than `now` if the clock was set back after an earlier claim."""
 
 
 def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
-    """Take ready runs for a live worker, lane by lane, the queues in turn."""
+    """Claim ready runs for a live worker, lane by lane, and the queues in turn."""
     found = cursor.execute(SQL["ready"], {"worker_id": op.worker_id}).fetchone()[0]
     ready: list[tuple[str, str, int | None]] = json.loads(found)
     ready.sort(key=lambda head: (head[0] <= op.after_queue, head[0]))
@@ -65,10 +65,10 @@ def claim(cursor: sqlite3.Cursor, op: ClaimRuns, time: ClaimTime) -> Claims:
 
 
 class _ByteBudget:
-    """How many bytes of arguments one claim may still take.
+    """The number of bytes of arguments that one claim may still take.
 
-    They are summed up only when enough runs were taken to have reached the bound. So a claim of
-    many queues reads few sums, and takes at most twice the bound, and one run more per lane.
+    The sizes are added up only after the claim has taken enough runs to reach the bound. So a claim
+    of many queues reads few sums. It takes at most twice the bound, plus one run per lane.
     """
 
     def __init__(self, cursor: sqlite3.Cursor, worker_id: str, time: ClaimTime) -> None:
@@ -78,7 +78,7 @@ class _ByteBudget:
         self._not_summed = 0
 
     def note(self, count: int) -> int:
-        """Note that so many runs were taken, and return that number."""
+        """Record that the claim took `count` more runs, and return that number."""
         self._not_summed += count
         return count
 
@@ -97,7 +97,7 @@ def _take_ready(
     bytes_room: _ByteBudget,
     time: ClaimTime,
 ) -> None:
-    """Take what counts against no limit, or against that of its queue."""
+    """Take runs that count against no limit, or only against the limit of their queue."""
     tasks = json.dumps(op.tasks)
     for place, want in enumerate(op.wants):
         for queue, lane, limit in ready:
@@ -105,7 +105,7 @@ def _take_ready(
                 continue
             room, bytes_left = rooms[place], bytes_room.left()
             if room == want.limit:
-                bytes_left = max(1, bytes_left)  # Each lane gets one run at least.
+                bytes_left = max(1, bytes_left)  # Each lane gets at least one run.
             if room <= 0 or bytes_left <= 0:
                 break
             if limit is not None:
@@ -127,7 +127,7 @@ def _take_ready(
 
 
 def _count_within(size: int, cursor: sqlite3.Cursor, asked: dict[str, Any]) -> int:
-    """Return how many runs to take: the last one is that whose arguments reach so many bytes."""
+    """Return how many runs to take. With the last of them, the arguments reach `size` bytes."""
     sizes = json.loads(cursor.execute(SQL["sizes_ready"], asked).fetchone()[0])
     return min(len(sizes), bisect_left(list(accumulate(sizes)), size) + 1)
 
@@ -136,11 +136,11 @@ def _read(cursor: sqlite3.Cursor, worker_id: str, time: ClaimTime) -> Claims:
     place = {"worker_id": worker_id, "claimed_at": time.claimed_at}
     text = cursor.execute(SQL["taken"], place).fetchone()[0]
     rows = json.loads(text)
-    # Urgent ones first, then in the order they became due.
+    # Urgent runs come first. Runs of equal priority are sorted by their due time.
     rows.sort(key=_DUE)
     rows.sort(key=_PRIORITY, reverse=True)
     claims = Claims(map(_claim, rows))
-    # Most answers are surely small, so that their sizes need not be added up.
+    # Most answers are too short to reach the bound, so their sizes are not added up.
     if MOST_BYTES_PER_CHARACTER * len(text) >= TRANSACTION_BYTES:
         claims.is_cut = sum(bytes_of(claim.arguments) for claim in claims) >= TRANSACTION_BYTES
     return claims
@@ -154,7 +154,8 @@ def _running_in_queue(cursor: sqlite3.Cursor, queue: str) -> int:
 class SqliteLimitedClaim:
     """A claim of runs that count against limits of their tasks.
 
-    Nobody else writes meanwhile, so what was counted holds until what is taken is counted too.
+    SQLite has one writer at a time. So the counts stay correct until the runs that this claim takes
+    are counted too.
     """
 
     def __init__(
@@ -173,10 +174,10 @@ class SqliteLimitedClaim:
         self._time = time
         self.is_first = limits.is_first
         self.has_more = False
-        """Whether there may be limits that were not looked at."""
+        """Whether there may be limits that this claim did not check."""
 
     def take(self, rooms: list[int]) -> str | None:
-        """Take what there is room for; return the last limit that was looked at."""
+        """Take as many runs as the limits have room for; return the last limit that was checked."""
         lanes, self.has_more = rotated_lanes(self._lanes, self._limits.after)
         if not lanes:
             return None
@@ -230,7 +231,7 @@ class SqliteLimitedClaim:
 
 
 def claim_carried(cursor: sqlite3.Cursor, op: ClaimCarried, time: ClaimTime) -> Claim | None:
-    """Take one run that was handed over, if it still waits for this claim."""
+    """Claim a carried run by id. Return None if it can no longer be claimed."""
     place = op._asdict() | time._asdict()
     if not cursor.execute(SQL["take_carried"], place).rowcount:
         cursor.execute(SQL["put_off_handed"], place | {"after": RELAY_FULL_SECONDS * MICROSECONDS})

@@ -6,7 +6,7 @@ from duly.clock import Clock, boot_id
 
 
 class ClockReadings(NamedTuple):
-    """The wall time, for what is kept for a while, and the time since the boot, for leases."""
+    """The wall time, for stored times, and the time since the boot, for leases."""
 
     now: int
     uptime: int

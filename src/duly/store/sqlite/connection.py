@@ -1,4 +1,4 @@
-"""How duly opens an SQLite file, locks it, and words what goes wrong with it."""
+"""Opens and locks an SQLite file, and translates the driver's errors."""
 
 import fcntl
 import os
@@ -32,13 +32,13 @@ _VALUE_CODES = frozenset(
     {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}
 )
 _FIXED_WAL = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
-"""The builds in which a checkpoint can no longer race a commit of another process."""
+"""The builds without the race between a checkpoint and a commit of another process."""
 _BESIDE = ("", "-journal", "-wal", "-shm", "-duly.lock", "-duly.d")
-"""How the names of the files continue that SQLite and duly use next to a database."""
+"""The suffixes of the files that SQLite and duly keep next to a database."""
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place where locks do not hold, or where a stranger has left files."""
+    """Refuse a path where locks are not reliable, or where another user has left files."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         message = f"SQLite {sqlite3.sqlite_version} is too old; duly needs 3.35 or newer"
         raise StoreRefused(message)
@@ -67,13 +67,13 @@ def check_place(path: Path) -> None:
 
 
 def check_owners(path: Path) -> None:
-    """Refuse a file, or one that belongs to it, that a stranger made or can change."""
+    """Refuse the database if another user made or can change it or one of its files."""
     for suffix in _BESIDE:
         check_private(path.with_name(path.name + suffix))
 
 
 def file_system_of(folder: Path) -> str:
-    """Return the type of the file system that holds a folder; empty where it cannot be told."""
+    """Return the type of the file system that holds a folder; an empty text if it is unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text()
     except OSError:
@@ -90,7 +90,7 @@ def file_system_of(folder: Path) -> str:
 
 
 def create_private(path: Path) -> bool:
-    """Create the file for its owner alone; return whether it was missing."""
+    """Create the file with access for its owner only; return whether it was missing."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -115,7 +115,7 @@ def connect(
     cached_statements: int = 256,
     factory: type[Any] = sqlite3.Connection,
 ) -> Any:
-    """Open the file with duly's settings; each statement waits so long for a lock."""
+    """Open the file with duly's settings. A statement waits up to `seconds` for a lock."""
     with driver_errors(path):
         connection = sqlite3.connect(
             path,
@@ -126,17 +126,19 @@ def connect(
             factory=factory,
         )
         try:
-            # Accepted means durable: FULL makes every commit reach the disk, in both journal modes.
+            # An accepted run is durable: with FULL every commit reaches the disk, in both journal
+            # modes.
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA temp_store = MEMORY")
         except BaseException:
-            sqlite3.Connection.close(connection)  # A connection that is lent refuses its own.
+            # The close() of a task connection refuses, so the driver's own is called.
+            sqlite3.Connection.close(connection)
             raise
     return connection
 
 
 def wal_can_lose_commits() -> bool:
-    """Say whether this SQLite build has the checkpoint race."""
+    """Return whether this SQLite build has the checkpoint race."""
     version = sqlite3.sqlite_version_info
     return not any(
         (version >= fixed and version[:2] == fixed[:2]) or version[:2] > (3, 51)
@@ -146,7 +148,7 @@ def wal_can_lose_commits() -> bool:
 
 @contextmanager
 def driver_errors(path: Path) -> Iterator[None]:
-    """Turn the driver's errors into duly's, once, with what to do."""
+    """Turn the driver's errors into duly's own, which describe the remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -154,7 +156,7 @@ def driver_errors(path: Path) -> Iterator[None]:
 
 
 def translated(error: sqlite3.Error, path: Path) -> DulyError:
-    """Return what the driver's error means, and what to do."""
+    """Return duly's own error for an error of the driver."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if is_busy(error):
@@ -164,7 +166,7 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
             "using(connection=…)"
         )
     if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
-        # The only triggers that refuse a row are those of a store that was moved.
+        # Only the triggers of a moved store refuse a row.
         return StoreRefused(f"{path}: {error}")
     if primary in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
         return StoreReadOnly(f"{path} cannot be written ({error}); check its owner and permissions")
@@ -182,40 +184,40 @@ def translated(error: sqlite3.Error, path: Path) -> DulyError:
         return StoreUnavailable(f"reading or writing {path} failed ({error}); check the disk")
     if primary == sqlite3.SQLITE_PROTOCOL:
         return StoreBusy(f"the locks of {path} are busy ({error}); try again")
-    # What is left (a constraint, a bug) would fail again: it must not read as an outage, which
-    # fails everybody who shares the commit instead of the culprit alone.
+    # The remaining errors (a constraint, a bug) would occur again, so they must not count as an
+    # outage. An outage fails all callers that share the commit, not only the one that caused it.
     if primary in _VALUE_CODES:
         return ValueRefused(f"{path}: {error}")
     return StoreError(f"{path}: {error}")
 
 
 class _LockHolder(NamedTuple):
-    """Who has a lock for longer than one write."""
+    """The thread and the task body that have a lock for longer than one write."""
 
     thread: int
     body: object
 
     def is_caller(self) -> bool:
-        """Say whether it is who asks, on another thread perhaps."""
+        """Return whether the caller is the holder, perhaps on another thread of the same body."""
         is_same_body = self.body is not None and self.body is BODY.get()
         return is_same_body or self.thread == threading.get_ident()
 
 
 _holders: dict[tuple[int, int], _LockHolder] = {}
-"""By the lock's file: several stores of a process may have it open, each with a lock of its own."""
+"""The holders by lock file. Several stores of a process may have it open, each with a lock."""
 
 
 class WriteLock:
-    """The lock every write transaction of duly takes first, across threads and processes.
+    """The lock that every write transaction of duly takes first, across threads and processes.
 
-    SQLite has no fairness among writers: one busy process can starve another's write for half a
-    minute. A blocking `flock` queues them. It also keeps commits, checkpoints and closes of duly's
-    own connections apart, which is what makes WAL safe on builds with the checkpoint race.
+    SQLite is not fair to writers: one busy process can delay another's write for half a minute.
+    A blocking `flock` queues the writers. It also separates the commits, checkpoints and closes of
+    duly's own connections. This makes WAL safe on builds with the checkpoint race.
     """
 
     def __init__(self, path: Path) -> None:
         self.mutex = threading.Lock()
-        """Taken first. In a `with` nothing strikes between taking it and the block."""
+        """Taken first. In a `with`, no interrupt occurs between taking it and the block."""
         self._owner: int | None = None
         self.is_waiting = False
         """Whether a thread of this process waits for another process."""
@@ -228,7 +230,7 @@ class WriteLock:
         self._place = found.st_dev, found.st_ino
 
     def acquire(self) -> None:
-        """Wait for the lock; who holds it already is told so instead of stalling."""
+        """Wait for the lock. Raise WouldBlockItself if the caller already holds it."""
         self.refuse_owner()
         self.mutex.acquire()
         try:
@@ -240,7 +242,7 @@ class WriteLock:
         _holders[self._place] = _LockHolder(threading.get_ident(), BODY.get())
 
     def lock_file(self) -> None:
-        """Wait for the other processes, once this one's mutex is held."""
+        """Wait for other processes to release the lock file. The caller must hold the mutex."""
         self.is_waiting = True
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -249,12 +251,12 @@ class WriteLock:
         self._owner = threading.get_ident()
 
     def unlock_file(self) -> None:
-        """Let the other processes go on; to be called though the file was not locked after all."""
+        """Unlock the file for other processes. Safe to call if the file was not locked."""
         self._owner = None
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def is_free(self) -> bool:
-        """Say whether nobody holds the lock just now, in this process or another."""
+        """Return whether the lock is free now, in this process and in all others."""
         if not self.mutex.acquire(blocking=False):
             return False
         try:
@@ -267,20 +269,23 @@ class WriteLock:
         return True
 
     def refuse_owner(self) -> None:
-        """Tell who holds the lock that they must not wait for it, nor for who does."""
+        """Raise WouldBlockItself if the caller holds the lock.
+
+        Such a caller must not wait for the lock, nor for another thread that waits for it.
+        """
         holder = _holders.get(self._place)
         if holder is not None and holder.is_caller():
             raise WouldBlockItself(OWN_TRANSACTION)
 
     def release(self) -> None:
-        """Let the next writer go on."""
+        """Release the lock for the next writer."""
         _holders.pop(self._place, None)
         self.unlock_file()
         self.mutex.release()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock for the length of a block."""
+        """Hold the lock during a block."""
         self.acquire()
         try:
             yield
@@ -288,13 +293,13 @@ class WriteLock:
             self.release()
 
     def quiesce(self, seconds: float) -> bool:
-        """Keep this process's other writers out; False if one of them, or we, go on holding it."""
+        """Keep this process's writers out. Return False if one of its threads keeps the lock."""
         if self._owner == threading.get_ident():
             return False
         return self.mutex.acquire(timeout=seconds)
 
     def resume(self) -> None:
-        """Let this process's writers go on."""
+        """Let this process's writers continue."""
         self.mutex.release()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is to be said of SQLite and of how it is set up."""
+"""Checks SQLite and its settings, checks the file's integrity, and writes backups."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Query = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
 def diagnose(query: Query, path: Path) -> list[Diagnosis]:
-    """Return what was found, good and bad."""
+    """Return all findings, good and bad."""
     ((version, journal, synchronous, others),) = query(SQL["facts"], {})
     can_lose = journal == "wal" and bool(others) and wal_can_lose_commits()
     shared = "with tables of the application" if others else "used by duly alone"
@@ -60,7 +60,7 @@ def diagnose(query: Query, path: Path) -> list[Diagnosis]:
 
 
 def check_integrity(query: Query) -> list[Diagnosis]:
-    """Have SQLite read all of the file."""
+    """Return the result of SQLite's integrity check, which reads the whole file."""
     problems = [str(row[0]) for row in query("PRAGMA integrity_check", {})]
     if problems == ["ok"]:
         return [healthy("integrity", "every page, row and index entry of the file is intact")]
@@ -71,11 +71,12 @@ def check_integrity(query: Query) -> list[Diagnosis]:
 
 
 def back_up(query: Query, file: Path) -> None:
-    """Write a copy as of one moment, for its owner alone, and make it durable."""
+    """Write a copy of one moment with access for its owner only, and make it durable."""
     check_owners(file)
     if file.exists():
         raise StoreRefused(f"{file} already exists; choose a new file name")
-    # Made first, since SQLite would make it readable for others; it takes an empty file.
+    # The file is created here, because SQLite would make it readable for other users. SQLite
+    # accepts an empty file.
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as error:

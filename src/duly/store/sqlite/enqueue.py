@@ -1,4 +1,4 @@
-"""Accepting runs."""
+"""Accepts runs."""
 
 import json
 import sqlite3
@@ -21,7 +21,7 @@ _accepted = fast_constructor(Accepted)
 
 
 def enqueue(cursor: sqlite3.Cursor, ops: Sequence[Enqueue], now: int) -> list[Accepted]:
-    """Insert the runs whose keys are free; answer the others with the run that has the key."""
+    """Insert runs whose keys are free. For the others, return the run that has the key."""
     ready: list[tuple[object, ...]] = []
     later: list[tuple[object, ...]] = []
     tags: list[tuple[str, str, str]] = []
@@ -67,12 +67,12 @@ def _exists(cursor: sqlite3.Cursor, run_id: str) -> bool:
 
 
 def is_plain(op: AnyOp) -> bool:
-    """Say whether an op is a run that is due at once and has neither key nor tags."""
+    """Return whether an op is a run that is due at once, never expires, and has no key or tags."""
     return type(op) is Enqueue and op[6:] == _PLAIN
 
 
 _PLAIN = (0, None, None, None, None)
-"""Delay, at, expires, tags and key."""
+"""The delay, at, expires, tags and key of a plain run."""
 
 
 def enqueue_one(connection: sqlite3.Connection, op: Any, now: int) -> Accepted:  # noqa: ANN401
@@ -95,7 +95,7 @@ def check_place(path: Path) -> Dialogue[None]:
 def enqueue_on_connection(
     op: Enqueue, path: Path, now: int, rooms: QueueCapacityCache
 ) -> Dialogue[Accepted]:
-    """Accept a run on a connection that is not ours."""
+    """Accept a run on the caller's connection."""
     yield from check_place(path)
     if not rooms.fit([op]):
         yield ExternalStatement("sqlite", SQL["begin_to_write"], {})
@@ -121,7 +121,8 @@ def enqueue_on_connection(
     yield ExternalStatement("sqlite", SQL["enqueue_in_callers_transaction"], row)
     if key is None:
         return Accepted(op.run_id)
-    # Where every statement is committed, the run may have ended and its key be another's by now.
+    # On a connection that commits every statement, the run may already have ended, and another run
+    # may have its key.
     if (yield ExternalStatement("sqlite", SQL["exists"], {"run_id": op.run_id})) is not None:
         return Accepted(op.run_id)
     holder = yield ExternalStatement("sqlite", SQL["held_by_name"], _names(op, key, now))

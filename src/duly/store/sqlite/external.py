@@ -1,7 +1,7 @@
-"""A store on an SQLite connection that somebody else opened, such as one to a file in memory.
+"""A store on an SQLite connection that the caller opened, such as one to a database in memory.
 
-A transaction that has read cannot write once another connection has committed. So in an open
-transaction nothing is read before the write lock is taken.
+A transaction that has read cannot write after another connection has committed. So in an open
+transaction the store takes the write lock before it reads.
 """
 
 import sqlite3
@@ -25,7 +25,7 @@ from duly.store.transaction import Row
 
 
 class ExternalSqliteStore(SingleProcessStore, SqliteStore):
-    """Writes in whichever transaction is open there."""
+    """Writes in the transaction that is open on the connection."""
 
     def __init__(
         self, lender: ExternalConnectionProvider, path: Path | None, *, clock: Clock | None = None
@@ -53,13 +53,13 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
         with self._lender.reading() as connection, suppress(sqlite3.OperationalError):
-            # Without that table, or if the caller has read before, the schema is still readable.
+            # If that table is missing, or the caller has read before, the schema is still readable.
             if connection.in_transaction:
                 connection.execute(SQL["begin_to_write"])
         return super().read_schema()
 
     def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
-        """Accept a run on a connection; to a file in memory there is none but the one lent."""
+        """Accept a run on a connection. A database in memory has only this store's connection."""
         if not self._is_in_memory:
             return (yield from super().enqueue_on_connection(op, hint=hint))
         return self.do(op)
@@ -70,5 +70,5 @@ class ExternalSqliteStore(SingleProcessStore, SqliteStore):
             return found
 
     def _last_seen(self, worker: WorkerRecord) -> int:
-        """Return the time in the worker's row. A file in memory has no folder for heartbeats."""
+        """Return the time in the worker's row. A database in memory has no heartbeat files."""
         return worker.seen_at

@@ -1,8 +1,8 @@
-"""Tells which file a store is, so that a replaced, copied or moved file does not stay in use.
+"""Identifies a store's file, so that a replaced, copied or moved file does not stay in use.
 
-A process that has a file open keeps it when another one is put in its place, and would accept runs
-into a file that has no name any more. A copy holds the same runs as its original, and two workers
-would run each of them. A file that was moved to PostgreSQL still holds everything that was moved.
+A process keeps a file open after the file was replaced, and would accept runs into a file that no
+longer has a name. A copy holds the same runs as its original, so two workers would run each of
+them. A file that was moved to PostgreSQL still holds all of the moved data.
 """
 
 import sqlite3
@@ -15,16 +15,16 @@ from duly.store.statements import load
 
 SQL = load("duly.store.sqlite", "restore")
 NO_INODE = -1
-"""What a backup has instead of an inode, so that it is a copy wherever it is put."""
+"""A backup stores this instead of an inode, so that it counts as a copy wherever it is put."""
 
 
 CHECK_SECONDS = 0.02
-"""How long a process relies on its last look at the file. What is written in between is lost with
-the file, as is what was written right before somebody replaced it."""
+"""How long a process relies on its last check of the file. Writes in between are lost if the file
+was replaced, like the writes right before the replacement."""
 
 
 class OpenFile:
-    """The file that a process has opened, whose name may go to another one."""
+    """The file that a process has open. Another file may take its name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,8 +32,9 @@ class OpenFile:
         self._checked_at = monotonic()
 
     def check(self) -> None:
-        """Refuse to use the file if its name belongs to another one now, or to none."""
-        # Not before each statement: a thread that looks lets others run before it goes on.
+        """Refuse to use the file if its name now belongs to another file, or to no file."""
+        # The check does not run before each statement: it lets other threads run before this one
+        # continues.
         now = monotonic()
         if now - self._checked_at < CHECK_SECONDS:
             return
@@ -49,20 +50,20 @@ class OpenFile:
         self._checked_at = now
 
     def _look(self) -> tuple[int, int]:
-        """Return what tells the file that has this name now from every other one on this host."""
+        """Return the device and inode, which identify the file with this name on this host."""
         found = self._path.stat()
         return found.st_dev, found.st_ino
 
 
 def adopt_file(cursor: sqlite3.Cursor) -> None:
-    """Make this file the store's own, wherever its contents came from."""
+    """Record that this file is the store itself, even if it was a copy."""
     inode = _inode_of(cursor)
     if inode is not None:
         cursor.execute(SQL["adopt_file"], {"inode": inode})
 
 
 def adopt_file_if_idle(cursor: sqlite3.Cursor) -> None:
-    """Let a copy in which nothing can run become a store of its own when it is opened."""
+    """Let a copy become a store of its own when it is opened, if none of its runs can run."""
     if cursor.execute(SQL["has_identity"]).fetchone() == (0,):
         return
     if _is_copy(cursor) and cursor.execute(SQL["has_work"]).fetchone() == (0,):
@@ -70,7 +71,7 @@ def adopt_file_if_idle(cursor: sqlite3.Cursor) -> None:
 
 
 def check_for_worker(cursor: sqlite3.Cursor) -> None:
-    """Refuse a worker on a copy in which something can run."""
+    """Refuse a worker on a copy that has runs that can run."""
     if _is_copy(cursor):
         raise StoreRefused(
             "this file is a copy of a store, or a restored backup: its waiting runs may have run "
@@ -88,7 +89,7 @@ def _is_copy(cursor: sqlite3.Cursor) -> bool:
 
 
 def mark_as_copy(path: Path) -> None:
-    """Let a file that was just written be a copy wherever it is put."""
+    """Mark a new file as a copy, wherever it is put later."""
     connection = sqlite3.connect(path)
     try:
         with connection:
@@ -98,7 +99,7 @@ def mark_as_copy(path: Path) -> None:
 
 
 def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], target: str) -> None:
-    """Refuse every insert and update from now on, on every connection: the store has moved.
+    """Refuse every insert and update from now on, on every connection, after the store was moved.
 
     A claim is an update. So a worker that was frozen during the move cannot run a run twice.
     Deletes still work.
@@ -106,7 +107,8 @@ def close_for_good(connection: sqlite3.Connection, tables: tuple[str, ...], targ
     message = f"this store was moved to {target}; use that, and remove the file"
     quoted = message.replace("'", "''")
     for table, write in product(tables, ("insert", "update")):
-        # A trigger takes no parameters; the names are our own. A second move names its own target.
+        # A trigger takes no parameters. The names are constants of duly. A second move replaces the
+        # trigger, so that the message names the new target.
         connection.execute(f"DROP TRIGGER IF EXISTS {table}_{write}_moved")
         connection.execute(
             f"CREATE TRIGGER {table}_{write}_moved BEFORE {write} ON {table} "

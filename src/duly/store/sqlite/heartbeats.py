@@ -1,12 +1,12 @@
-"""Who lives, without a write to the data file.
+"""Heartbeats of workers, without a write to the data file.
 
-Each worker process holds a lock on a small file of its own for its whole life; the file carries
-its beat counter. A lock that can be taken means dead now; an unmoved counter means frozen, unless
-the kernel shows that the process which holds the lock is not stopped.
+Each worker process has a small file, which it keeps locked for its whole life. The file contains
+the counter of its heartbeats. If the lock is free, the worker is dead. If the counter does not
+change, the worker is frozen, unless the kernel shows that the process with the lock is not stopped.
 
 On Linux the lock belongs to the open file (`F_OFD_SETLK`). A record lock (`lockf`) would end as
 soon as any code of the process opens and closes the file, such as a task that copies the folder. A
-forked child shares the open file, and so closes it at once.
+forked child shares the open file, so it closes the file at once.
 """
 
 import fcntl
@@ -30,15 +30,15 @@ _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """`struct flock` of Linux with 64 bits: type, whence, start, length, process."""
 _HOLDER = struct.Struct("<qq")
 _HOLDER_AT = 16
-"""Where the file tells which process has it: its id, and the namespace in which that id counts."""
+"""The offset of the holder in the file: its process id, and the namespace of that id."""
 _NO_FILE = (FileNotFoundError, StoreRefused)
-"""A link in the place of the file is not the worker's."""
+"""StoreRefused is included because a link at the file's path does not belong to the worker."""
 _STOPPED_STATES = frozenset("Tt")
 _CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
 
 class FileLivenessHandle:
-    """Held by the process that is the worker; the kernel lets go when the process ends."""
+    """The lock of a worker's process on its file. The kernel releases it when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class FileLivenessHandle:
         _held_here[path] = descriptor
 
     def end(self) -> None:
-        """Give up the lock and remove the file; nothing in a forked child, which has neither."""
+        """Release the lock and remove the file. Do nothing in a forked child, which has neither."""
         descriptor = _held_here.pop(self._path, None)
         if descriptor is not None:
             self._path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class FileLivenessHandle:
 
 
 class FileHeartbeats:
-    """Beats for workers and watches others', by their files."""
+    """Records heartbeats of workers in their files, and reads those of other processes' workers."""
 
     def __init__(self, folder: Path, live_workers: Callable[[], list[tuple[str, float]]]) -> None:
         self._folder = folder
@@ -66,29 +66,29 @@ class FileHeartbeats:
         self._mutex = threading.Lock()
 
     def beat(self, worker_ids: Sequence[str]) -> set[str]:
-        """Count one beat for each; a file that recovery removed beats for nobody."""
+        """Record a heartbeat for each worker. Return those that recovery has not ended."""
         with self._mutex:
             return {worker_id for worker_id in worker_ids if self._beat_one(worker_id)}
 
     def read(self) -> dict[str, HeartbeatReading]:
-        """Look at other processes' live workers."""
+        """Read the heartbeats of other processes' live workers."""
         return {
             worker_id: self._read_one(heartbeat_file_path(self._folder, worker_id))._replace(
                 lease=lease
             )
             for worker_id, lease in self._live_workers()
-            # Where locks are the process's, opening and closing its file would drop the lock.
+            # If a lock belongs to the process, opening and closing its file would release the lock.
             if heartbeat_file_path(self._folder, worker_id) not in _held_here
         }
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:  # noqa: ARG002
-        """Return True: all workers are on one machine, so they are few."""
+        """Return True. All workers are on one machine, so they are few."""
         return True
 
     def refuse_beats(self, worker_id: str, beats: int) -> bool:
-        """Set a flag, then look at the counter: a beat counts first, then looks at the flag.
+        """Set a flag, then read the counter. A heartbeat does the same in the opposite order.
 
-        So a beat that came before is seen here, and one that comes later sees the flag.
+        So this method sees the count of an earlier heartbeat, and a later heartbeat sees the flag.
         """
         path = heartbeat_file_path(self._folder, worker_id)
         if path in _held_here:
@@ -104,16 +104,16 @@ class FileHeartbeats:
             os.close(descriptor)
 
     def forget(self, worker_id: str) -> None:
-        """Remove a dead worker's file, and beat for it no more."""
+        """Remove a dead worker's file, and record no more heartbeats for it."""
         path = heartbeat_file_path(self._folder, worker_id)
         path.unlink(missing_ok=True)
         with self._mutex:
-            # As above: closing it might drop the lock that this very process still holds.
+            # As above: closing the file might release the lock that this process still holds.
             if worker_id in self._counters and path not in _held_here:
                 os.close(self._counters.pop(worker_id)[0])
 
     def seen_at(self, worker_id: str) -> int | None:
-        """Return when the worker beat last, for people to look at."""
+        """Return the time of the worker's last heartbeat, for display."""
         try:
             return heartbeat_file_path(self._folder, worker_id).stat().st_mtime_ns // 1_000
         except FileNotFoundError:
@@ -143,7 +143,7 @@ class FileHeartbeats:
         except OSError:
             holder = _holder_of(descriptor)
             if _is_gone(holder):
-                # A process that it forked has the file still open.
+                # A child that it forked still has the file open.
                 return HeartbeatReading(None)
             beats = int.from_bytes(os.pread(descriptor, _COUNTER_BYTES, 0), "little")
             seen_at = os.fstat(descriptor).st_mtime_ns // 1_000
@@ -156,7 +156,7 @@ class FileHeartbeats:
 
 
 def _lock(descriptor: int, *, waits: bool) -> None:
-    """Lock a file, or raise OSError if it is locked and this does not wait."""
+    """Lock a file. Raise OSError if it is locked and `waits` is false."""
     if _HAS_FILE_LOCKS:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK, _WHOLE_FILE)
     else:
@@ -164,7 +164,7 @@ def _lock(descriptor: int, *, waits: bool) -> None:
 
 
 def _pid_namespace() -> int:
-    """Return what tells the processes of this container from those of others; 0 if unknown."""
+    """Return the id of this container's process namespace; 0 if it is unknown."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - a link that leads nowhere
     except OSError:
@@ -172,7 +172,7 @@ def _pid_namespace() -> int:
 
 
 def _holder_of(descriptor: int) -> int | None:
-    """Return the process that has locked a file; None if that is not known here."""
+    """Return the id of the process that has locked a file; None if it is not known here."""
     written = os.pread(descriptor, _HOLDER.size, _HOLDER_AT)
     pid, namespace = _HOLDER.unpack(written) if len(written) == _HOLDER.size else (0, 0)
     return pid if pid > 0 and namespace == _pid_namespace() != 0 else None
@@ -192,7 +192,7 @@ def _is_gone(holder: int | None) -> bool:
 
 
 def _is_running(pid: int | None) -> bool:
-    """Return whether a process is seen to run; False if that is not known."""
+    """Return whether the kernel shows that a process is running; False if that is not known."""
     if pid is None:
         return False
     try:
@@ -208,7 +208,7 @@ def _is_running(pid: int | None) -> bool:
 def _is_frozen(cgroups: str) -> bool:
     """Return whether the control group of a process is frozen, as by `systemctl freeze`.
 
-    The state of the process itself does not tell: it seems to sleep.
+    The state of the process does not show this, since a frozen process appears to sleep.
     """
     group = next((line[3:] for line in cgroups.splitlines() if line.startswith("0::")), None)
     for root in _CGROUP_ROOTS if group is not None else ():
@@ -218,7 +218,7 @@ def _is_frozen(cgroups: str) -> bool:
 
 
 _held_here: dict[Path, int] = {}
-"""The life files of this process's workers, with their descriptors."""
+"""The heartbeat files of this process's workers, with their descriptors."""
 
 
 def _close_inherited() -> None:
@@ -231,5 +231,5 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 
 def heartbeat_file_path(folder: Path, worker_id: str) -> Path:
-    """Return the place of a worker's life file."""
+    """Return the path of a worker's heartbeat file."""
     return folder / f"{worker_id}.life"

@@ -68,9 +68,9 @@ class SqliteInspector(SqlInspector):
         return diagnostics.diagnose(self._read, self.path)
 
     def check_integrity(self) -> list[Diagnosis]:
-        """Return the result of SQLite's check of the file."""
+        """Return the result of SQLite's integrity check of the file."""
         return diagnostics.check_integrity(self._read)
 
     def back_up(self, file: Path) -> None:
-        """Write a copy of the file as it is now. Workers can write meanwhile."""
+        """Write a copy of the current file. Workers can write during the copy."""
         diagnostics.back_up(self._read, file)

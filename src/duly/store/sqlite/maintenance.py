@@ -1,4 +1,4 @@
-"""Recovery, registration and the bounded ticks."""
+"""Promotes, parks and expires runs, in bounded ticks."""
 
 import json
 import sqlite3
@@ -15,7 +15,7 @@ TICK = load("duly.store.sqlite", "tick")
 
 
 def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:
-    """Promote what is due, park and un-park, end what expired; each up to the limit."""
+    """Promote due runs, park and unpark runs, and end expired runs; each up to the limit."""
     place = {"now": now, "limit": op.limit}
     _unpark(cursor, op.limit)
     due, _ = _take_fitting(cursor.execute(TICK["due"], place).fetchall(), TRANSACTION_BYTES)
@@ -33,7 +33,7 @@ def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:
 
 
 def _take_fitting(rows: list[tuple[str, int]], bytes_left: int) -> tuple[list[str], int]:
-    """Return the runs up to the one whose arguments reach a number of bytes, and what is left."""
+    """Return the runs up to the one that uses up the bytes, and the number of bytes left."""
     ids: list[str] = []
     for run_id, length in rows:
         if bytes_left <= 0:
@@ -48,9 +48,10 @@ def _registered(cursor: sqlite3.Cursor) -> set[str]:
 
 
 def _park(cursor: sqlite3.Cursor, limit: int) -> tuple[int, bool]:
-    """Move out of the claims' way what cannot run: paused queues, tasks nobody registers.
+    """Park runs that cannot run now, so that claims do not read them.
 
-    Return how many, and whether some are left because their arguments are large.
+    These are the runs of paused queues, and of tasks that no worker registers. Return the number of
+    parked runs, and whether some are left because their arguments are large.
     """
     registered: set[str] | None = None
     parked, bytes_left = 0, TRANSACTION_BYTES

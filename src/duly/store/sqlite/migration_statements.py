@@ -1,4 +1,4 @@
-"""The statements that bring a file's tables to a version."""
+"""The statements that migrate a file's tables, and record the version."""
 
 import sqlite3
 

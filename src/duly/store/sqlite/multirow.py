@@ -1,7 +1,7 @@
-"""Many rows in few statements.
+"""Writes many rows in few statements.
 
-Every step of a statement hands the interpreter lock over and has to win it back, which takes a
-switch interval when the application is busy. So rows travel a hundred at a time, not one.
+Every step of a statement releases the interpreter lock. When the application is busy, it takes a
+switch interval to get the lock back. So one statement writes about a hundred rows.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ from typing import Any
 from duly.store.statements import Statements
 
 _SIZES = (1, 8, 32, 64, 128, 256)
-"""Few sizes, so that the driver's statement cache knows them all."""
+"""There are few sizes, so that all of them fit into the driver's statement cache."""
 
 
 def execute_rows(
@@ -24,9 +24,9 @@ def execute_rows(
     first: tuple[Any, ...] = (),
     padded: bool = False,
 ) -> int:
-    """Run a `:rows(n)` statement over all rows; return how many rows it changed.
+    """Execute a `:rows(n)` statement for all rows; return the number of rows that it changed.
 
-    With `padded` rows of empty texts fill up the last statement; they must match nothing.
+    With `padded`, rows of empty texts fill up the last statement. They must match no row.
     """
     changed = 0
     begin = 0

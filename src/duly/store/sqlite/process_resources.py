@@ -1,14 +1,14 @@
-"""What one process holds open on the file, and what becomes of it at a fork.
+"""The files and connections that one process has open on a store, and their handling at a fork.
 
-SQLite keeps its table of locks per process. A child that keeps its parent's connections and opens
-others beside them believes to hold locks that it does not: the parent, closing, finds itself alone
-and removes the write-ahead log under the child, whose later commits are lost. So a child closes
-what it inherited before it opens anything. That is safe only where no transaction is under way,
-and a fork therefore waits for the end of the one that is.
+SQLite keeps its table of locks per process. If a child keeps its parent's connections and opens new
+ones, SQLite assumes locks that the child does not have. When the parent closes, it detects no other
+process and removes the write-ahead log, and the later commits of the child are lost. So a child
+closes its inherited connections before it opens new ones. This is safe only while no transaction is
+open. Therefore a fork waits for the end of an open transaction.
 
 The lock file is different: a child shares its parent's `flock`, and would keep the lock if the
-parent were killed inside a write. Every child therefore closes that file at once, also one that
-never uses duly. Closing it does not release the lock of a parent that lives.
+parent were killed inside a write. Every child therefore closes that file at once, even if it never
+uses duly. Closing the file does not release the lock of a live parent.
 """
 
 import math
@@ -31,9 +31,9 @@ from duly.store.sqlite.connection import WriteLock, check_owners, connect, drive
 from duly.store.sqlite.file_identity import OpenFile
 
 FORK_SECONDS = 5.0
-"""How long a fork waits for a transaction; after that the child cannot use the store."""
+"""How long a fork waits for a transaction. After that, the child cannot use the store."""
 LOOK_INSTRUCTIONS = 10_000
-"""After so many of SQLite's instructions, a millisecond's, a bounded read looks at the clock."""
+"""A bounded read checks the clock after this many SQLite instructions, about a millisecond."""
 
 
 class SqliteResources:
@@ -47,15 +47,15 @@ class SqliteResources:
         with ExitStack() as opened:
             self.lock = WriteLock(path.with_name(path.name + "-duly.lock"))
             opened.callback(self.lock.close)
-            # Opening reads the file. Without the lock, writers that make no pause keep it waiting.
+            # Opening reads the file. Without the lock, writers that never pause would block it.
             with driver_errors(path), self.lock.held():
                 self.writer = opened.enter_context(closing(connect(path, seconds=LOOK_SECONDS)))
                 retry_while_busy(path, partial(prepare, self.writer))
                 self.reader = opened.enter_context(closing(connect(path)))
-            # Once more: files may have been planted since, and before SQLite had its own.
+            # Checked again: another user may have put files there before SQLite created its own.
             check_owners(path)
             self.file = OpenFile(path)
-            # Opened without an error: all of it stays open.
+            # Everything was opened without an error and stays open.
             opened.pop_all()
         self.reading = threading.Lock()
         self.committer = Committer(write, name="duly-committer", size_of=size_of)
@@ -64,9 +64,9 @@ class SqliteResources:
         _open_here.add(self)
 
     def close(self) -> None:
-        """Close the file; closing may checkpoint, so it takes the lock."""
+        """Close the file under the lock, since closing may checkpoint."""
         self.committer.close()
-        # Nor is a connection closed under a thread that still reads: the library would crash.
+        # A connection is not closed while a thread still reads from it: the library would crash.
         with self.lock.held(), self.reading:
             self.reader.close()
             self.writer.close()
@@ -76,12 +76,13 @@ class SqliteResources:
     def read_within(
         self, seconds: float, sql: str, parameters: Mapping[str, Any]
     ) -> list[tuple[Any, ...]]:
-        """Run a statement that reads; one that takes longer is given up."""
+        """Execute a statement that reads. Raise ReadTooSlow if it takes longer than `seconds`."""
         until = monotonic() + seconds
         if not self.reading.acquire(timeout=seconds):
             raise ReadTooSlow
         try:
-            # What waits for a lock runs no instructions: SQLite itself gives that up.
+            # A statement that waits for a lock executes no instructions. SQLite itself ends that
+            # wait.
             self._wait_for_locks(min(BUSY_SECONDS, until - monotonic()))
             self.reader.set_progress_handler(lambda: monotonic() > until, LOOK_INSTRUCTIONS)
             return self.reader.execute(sql, parameters).fetchall()
@@ -95,12 +96,12 @@ class SqliteResources:
             self.reading.release()
 
     def _wait_for_locks(self, seconds: float) -> None:
-        # In few steps, lest every read have a statement of its own among those that are kept.
+        # Rounded to tenths, so that few different statements use space in the statement cache.
         tenths = max(1, math.ceil(seconds * 10))
         self.reader.execute(f"PRAGMA busy_timeout = {tenths * 100}")
 
     def quiesce(self) -> None:
-        """Let no transaction of this process be under way while it forks."""
+        """Wait until this process has no open transaction, and let none begin until `resume`."""
         self.is_still = self.lock.quiesce(FORK_SECONDS)
         if self.is_still:
             self._keeps_readers_out = self.reading.acquire(timeout=FORK_SECONDS)
@@ -117,7 +118,7 @@ class SqliteResources:
             self.lock.resume()
 
     def close_inherited(self) -> None:
-        """Close in a child what its parent goes on using."""
+        """Close the connections in a child. The parent continues to use its own."""
         self.reader.close()
         self.writer.close()
 
@@ -128,7 +129,7 @@ _opening = threading.RLock()
 
 
 def opening() -> AbstractContextManager[bool]:
-    """Return the lock under which a process opens its stores anew."""
+    """Return the lock that a process holds while it opens its stores again."""
     return _opening
 
 

@@ -1,4 +1,4 @@
-"""Recording how attempts ended: the only place that ends one."""
+"""Records the ends of attempts: the only module that ends an attempt."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from duly.store.statements import load
 SQL = load("duly.store.sqlite", "settle")
 
 BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
-"""Outcomes that only recovery writes: found under our claim, they mean the claim was lost."""
+"""Outcomes that only recovery writes. If our claim has one of these, the claim was lost."""
 
 
 def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Settled]:
-    """Write each verdict whose claim still holds; answer per op."""
+    """Record each verdict whose claim is still valid; return one answer per op."""
     if _finish(cursor, ops, now) == len(ops):
         return [Settled.DONE] * len(ops)
     return [
@@ -28,7 +28,7 @@ def settle(cursor: sqlite3.Cursor, ops: Sequence[Settle], now: int) -> list[Sett
 
 
 def _finish(cursor: sqlite3.Cursor, ops: Sequence[Any], now: int) -> int:
-    """Record the ends among the ops; return how many of them held their claim."""
+    """Record the finished runs among the ops; return how many of them had a valid claim."""
     succeeded = [
         (run_id, claim_number, elapsed, verdict.result or "")
         for run_id, claim_number, outcome, verdict, elapsed, _, _ in ops
@@ -71,7 +71,7 @@ def _ending(op: Settle) -> tuple[object, ...]:
 
 
 def _answer_finish(cursor: sqlite3.Cursor, op: Settle) -> Settled:
-    """Tell a fresh write, or one whose reply got lost before, from a lost claim."""
+    """Return DONE if the end is recorded, now or before a lost reply; otherwise CLAIM_LOST."""
     place = {"run_id": op.run_id, "claim_number": op.claim_number}
     found = cursor.execute(SQL["recorded"], place).fetchone()
     if found is None:
@@ -118,7 +118,7 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
 
 
 def error_columns(error: ErrorText | None) -> tuple[str | None, str | None, str | None]:
-    """Return error, traceback and fingerprint as they are stored."""
+    """Return the error, traceback and fingerprint as they are stored."""
     if error is None:
         return None, None, None
     return str(error), error.traceback or None, error.fingerprint or None

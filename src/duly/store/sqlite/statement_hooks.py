@@ -1,6 +1,6 @@
-"""Tells of every statement that this process runs on an SQLite file; for proofs that strike there.
+"""Reports every statement that this process executes on SQLite, for tests that inject faults there.
 
-Nothing of duly uses it unless asked to, and connections that were open before are not watched.
+duly uses this module only on request. Connections that are already open are not watched.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from duly.store.sqlite.task_connection import SqliteTaskConnection, SqliteTaskCu
 
 
 def install_hook(crossing: StatementHook) -> None:
-    """Have `crossing` entered before and left after every statement, until this process ends."""
+    """Enter `crossing` before every statement and leave it after, until this process ends."""
     plain = sqlite3.connect
 
     def connect(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the driver has it
@@ -34,7 +34,7 @@ _watching = _InstalledHook(lambda _sql: nullcontext())
 
 
 def _each(sql: str, rows: Iterable[Any]) -> Iterator[Any]:
-    """Every row is a statement, which ends when the next row is asked for."""
+    """Report every row as one statement, which ends when the driver requests the next row."""
     for row in rows:
         with _watching.crossing(sql):
             yield row

@@ -1,4 +1,4 @@
-"""Waits that are over, and events that are sent on a caller's connection."""
+"""Checks whether waits are over, and sends events on a caller's connection."""
 
 import sqlite3
 from pathlib import Path
@@ -12,7 +12,7 @@ SQL = load("duly.store.sqlite", "steps")
 
 
 def send_on_connection(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
-    """Send an event on a connection that is not ours."""
+    """Send an event on the caller's connection."""
     yield from check_place(path)
     place = op._asdict() | {"now": now}
     is_new = False
@@ -24,9 +24,9 @@ def send_on_connection(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:
 
 
 def is_wait_satisfied(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
-    """Return whether the wait that a run is about to begin is over already.
+    """Return whether the wait that a run is about to begin is already over.
 
-    No lock is needed: a transaction that ends the wait writes too, and there is one writer at a
+    No lock is needed. A transaction that ends the wait also writes, and there is one writer at a
     time.
     """
     found = cursor.execute(SQL["is_wait_satisfied"], {"run_id": run_id, "name": name}).fetchone()

@@ -96,7 +96,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return self._here().lock
 
     def _here(self) -> SqliteResources:
-        """Return what this process holds open; a forked child begins anew."""
+        """Return the open resources of this process. A forked child opens its own."""
         process = self._process
         if process.pid == os.getpid():
             return process
@@ -130,11 +130,11 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
             return self._here().committer.apply(ops)
 
     def can_write_now(self) -> bool:
-        """Say whether a write would not have to wait for another's."""
+        """Return whether a write could begin now without waiting for another write."""
         return self._here().lock.is_free()
 
     def failing_writes(self) -> FailingWrites | None:
-        """Return None: beats and writes cannot reach different files."""
+        """Return None. Heartbeats and writes cannot reach different databases."""
         return None
 
     def is_kept_waiting(self, seconds: float) -> bool:  # noqa: ARG002 - a write waits or not
@@ -171,7 +171,8 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
                 try:
                     here.lock.unlock_file()
                 except BaseException:
-                    # Thrown from outside. Other processes would wait for this one's next write.
+                    # An interrupt. Without a second call, other processes would wait for this
+                    # one's next write.
                     here.lock.unlock_file()
                     raise
         self._hints.own_commits += 1
@@ -182,7 +183,10 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return answers
 
     def _enqueue_one(self, op: AnyOp) -> Accepted:
-        """Accept a plain run by one statement, which is its own transaction; most calls are so."""
+        """Accept a plain run by one statement, which is its own transaction.
+
+        Most calls are of this kind.
+        """
         here = self._here()
         faultpoints.hit("enqueue.before_write")
         with driver_errors(self.path), here.lock.mutex:
@@ -196,7 +200,8 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
                 try:
                     here.lock.unlock_file()
                 except BaseException:
-                    # Thrown from outside. Other processes would wait for this one's next write.
+                    # An interrupt. Without a second call, other processes would wait for this
+                    # one's next write.
                     here.lock.unlock_file()
                     raise
         self._hints.own_commits += 1
@@ -217,7 +222,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         faultpoints.hit(f"{name}.before_commit")
 
     def _carry_out(self, transaction: SqliteTransaction, kind: type, ops: Sequence[Any]) -> Answers:
-        """Carry out ops of one kind. A few kinds are written for SQLite alone, most of them hot."""
+        """Carry out ops of one kind. A few frequent kinds have code of their own for SQLite."""
         cursor, now = transaction.cursor, transaction.now
         if issubclass(kind, Enqueue):
             return enqueue.enqueue(cursor, ops, now)
@@ -240,11 +245,11 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return SqliteTransaction(cursor, self._clock)
 
     def task_transaction(self, seconds: float | None = None) -> SqliteTaskTransaction:
-        """Return a transaction for the body of a run."""
+        """Return a transaction for the task body of a run."""
         return SqliteTaskTransaction(self, seconds)
 
     def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:  # noqa: ARG002
-        """Send an event on a connection that is not ours; it is sent if its transaction commits."""
+        """Send an event on the caller's connection. It is sent if that transaction commits."""
         return steps.send_on_connection(op, self.path, self.now())
 
     def enqueue_on_connection(
@@ -253,7 +258,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         *,
         hint: bool,  # noqa: ARG002 - workers see that the file has changed
     ) -> Dialogue[Accepted]:
-        """Accept a run on a connection that is not ours; it exists if its transaction commits."""
+        """Accept a run on the caller's connection. It exists if that transaction commits."""
         return enqueue.enqueue_on_connection(op, self.path, self.now(), self.queue_capacity)
 
     # -- reading --
@@ -280,17 +285,17 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
     # -- liveness and hints --
 
     def heartbeats(self) -> FileHeartbeats:
-        """Return what beats and watches beats."""
+        """Return the object that records and reads heartbeats."""
         self._here()
         return self._pulse
 
     def live(self, worker_id: str) -> FileLivenessHandle:
-        """Show, until this process ends, that this worker lives."""
+        """Mark this worker as live until this process ends."""
         make_private_folder(self.folder)
         return FileLivenessHandle(heartbeat_file_path(self.folder, worker_id))
 
     def wake(self, *ops: Enqueue) -> None:  # noqa: ARG002 - hints name no runs here
-        """Hint to all workers that there may be something to do."""
+        """Send a hint to all workers that runs may be ready."""
         self._here()
         self._hints.send()
 
@@ -301,11 +306,11 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return self._hints.listen(woken)
 
     def hears_hints(self) -> bool:
-        """Say yes: sockets and the file's own time need nobody else."""
+        """Return True. Sockets and the file's own time need no other service."""
         return True
 
     def close(self) -> None:
-        """Write what waits, then close the file."""
+        """Write all waiting ops, then close the file."""
         self._is_closed = True
         if self._process.pid == os.getpid():
             self._process.close()
@@ -324,7 +329,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         return Schema(*rows[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
-        """Run what `plan` asks for, under the write lock, in one transaction."""
+        """Run the migrations that `plan` returns, under the write lock, in one transaction."""
         here = self._here()
         with driver_errors(self.path), here.lock.held():
             retry_while_busy(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
@@ -345,7 +350,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
 
     @contextmanager
     def writing_alone(self) -> Iterator[sqlite3.Connection]:
-        """Keep all other writers out for a block; what it writes is committed at its end."""
+        """Keep all other writers out during a block. Its writes are committed at its end."""
         here = self._here()
         with here.lock.held():
             retry_while_busy(self.path, partial(here.writer.execute, "BEGIN IMMEDIATE"))
@@ -361,7 +366,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         adopt_file_if_idle(writer.cursor())
 
     def _choose_journal(self, writer: sqlite3.Connection) -> None:
-        """Use WAL in a file of duly's own; leave the application's file as it is."""
+        """Use WAL in duly's own file. Keep the journal mode of an application's file."""
         tables = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if self._created or not tables:
             writer.execute("PRAGMA journal_mode = WAL")

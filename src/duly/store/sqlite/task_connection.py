@@ -1,9 +1,9 @@
-"""A connection that a body uses and that another thread may take away from it at any moment.
+"""A connection for a task body, which another thread may take away from the body at any time.
 
-Every call goes through one lock. Whoever takes the connection away says so first, breaks off the
-call that is under way, and has it for itself once it holds that lock. Without it two threads would
-meet inside the driver, one with SQLite's own lock and the other with the interpreter's, and wait
-for one another for ever.
+Every call holds one lock. A thread that takes the connection away first marks it as taken, then
+interrupts the current call. After it has acquired the lock, it has the connection alone. Without
+the lock, two threads could be inside the driver, one with SQLite's own lock and the other with the
+interpreter's, and deadlock.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ _KNOWN_CURSORS = 100
 
 
 class SqliteTaskCursor(sqlite3.Cursor):
-    """A cursor of such a connection."""
+    """A cursor of a task connection."""
 
     connection: "SqliteTaskConnection"
 
@@ -48,7 +48,7 @@ class SqliteTaskCursor(sqlite3.Cursor):
             return self
 
     def executescript(self, _script: str, /) -> "SqliteTaskCursor":
-        """Refuse: it commits first."""
+        """Refuse, since the driver commits before a script."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row
@@ -86,37 +86,37 @@ class SqliteTaskConnection(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's own
         super().__init__(*args, **kwargs)
         self.using = threading.RLock()
-        """Held during every call."""
+        """The lock that every call holds."""
         self.taken_away: TransactionTooLong | None = None
-        """Why it can no longer be used."""
+        """Why the body can no longer use the connection."""
         self._ender: int | None = None
         self._has_ended = False
         self._is_closed = False
         self._refused = False
         """Whether the guard has just refused a statement."""
         self._cursors: list[ref[SqliteTaskCursor]] = []
-        """Plain references: a callback of theirs could swallow an exception that strikes there."""
+        """References without callbacks: an interrupt inside a callback would be lost."""
         self.set_authorizer(self._guard)
 
     def check(self) -> None:
-        """Say that it was taken away, or that its transaction has ended, if so."""
+        """Raise if the connection was taken away, or if its transaction has ended."""
         if self.taken_away is not None and self._ender != threading.get_ident():
             raise self.taken_away
         if self._is_closed:
             raise TransactionEnded(IS_OVER)
 
     def check_time(self) -> None:
-        """Say that its time is over, if so, to whoever asks."""
+        """Raise if the transaction took too long, even on the thread that has reserved it."""
         if self.taken_away is not None:
             raise self.taken_away
 
     def refusal_of(self, error: sqlite3.Error) -> BaseException:
-        """Return what to raise for an error: our own, if it is the guard that refused."""
+        """Return the exception for an error of the driver. It is our own if the guard refused."""
         refused, self._refused = self._refused, False
         if refused:
             return BadOption(ENDS_WITH_ITS_RUN)
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
-            # A timeout struck inside the guard: the driver takes any exception for a refusal.
+            # A timeout occurred inside the guard. The driver treats any exception as a refusal.
             thrown = last_interrupt()
             return error if thrown is None else thrown()
         return error
@@ -131,7 +131,7 @@ class SqliteTaskConnection(sqlite3.Connection):
             self._cursors.append(ref(cursor))
         return cursor
 
-    # The driver's own make a plain cursor, behind our back.
+    # The driver's own methods would create a plain cursor, without our checks.
 
     def execute(self, sql: str, parameters: Any = (), /) -> SqliteTaskCursor:  # noqa: ANN401
         """Execute a statement."""
@@ -144,25 +144,25 @@ class SqliteTaskConnection(sqlite3.Connection):
         return cursor.executemany(sql, rows)
 
     def executescript(self, _script: str, /) -> SqliteTaskCursor:
-        """Refuse: it commits first."""
+        """Refuse, since the driver commits before a script."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def commit(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def rollback(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
     def close(self) -> None:
-        """Refuse."""
+        """Refuse. The transaction ends with its run."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
-    # -- for who lends it --
+    # -- for the owner, which lends the connection to the body --
 
     def begin(self) -> None:
-        """Open the transaction, before it is lent."""
+        """Open the transaction before the connection is lent."""
         self._ender = threading.get_ident()
         try:
             self.execute("BEGIN IMMEDIATE")
@@ -170,12 +170,12 @@ class SqliteTaskConnection(sqlite3.Connection):
             self._ender = None
 
     def take_back(self) -> None:
-        """Have it for this thread alone; a call of the body's that is under way ends first."""
+        """Reserve the connection for this thread, after the current call of the body has ended."""
         self.using.acquire()
         self._ender = threading.get_ident()
 
     def take_away(self, why: TransactionTooLong) -> None:
-        """Have it for this thread alone, whatever the body is doing with it."""
+        """Reserve the connection for this thread, and interrupt a call of the body."""
         self.taken_away = why
         while not self.using.acquire(timeout=_PATIENCE):
             if self._ender is None:
@@ -183,16 +183,16 @@ class SqliteTaskConnection(sqlite3.Connection):
         self._ender = threading.get_ident()
 
     def leave(self) -> None:
-        """Let the body have what is left of it."""
+        """Return the connection to the body."""
         self.using.release()
 
     def end(self) -> None:
-        """Undo what is not committed and close it; only for who has it alone."""
+        """Roll back and close the connection. Only for the thread that has reserved it."""
         if self._has_ended:
             return
         self._has_ended = True
-        # As long as a statement is half read, an interrupt that was meant for the body strikes us
-        # too, and closing would leave its locks behind.
+        # While a statement is half read, an interrupt that was meant for the body also stops our
+        # own statements, and closing the connection would not release the statement's locks.
         for known in self._cursors:
             cursor = known()
             if cursor is not None:
@@ -206,7 +206,7 @@ class SqliteTaskConnection(sqlite3.Connection):
         super().close()
 
     def _guard(self, action: int, *_what: str | None) -> int:
-        """Refuse the body a COMMIT or ROLLBACK of its own."""
+        """Refuse a COMMIT or ROLLBACK by the body."""
         if action != sqlite3.SQLITE_TRANSACTION or self._ender == threading.get_ident():
             return sqlite3.SQLITE_OK
         self._refused = True

@@ -1,4 +1,4 @@
-"""A transaction of the user's in the store's file that ends with its run's completion."""
+"""A user's transaction in the store's file that ends together with its run."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class SqliteTaskTransaction:
-    """Opens at the first use of its connection and keeps the write lock until its end.
+    """A transaction that begins at the first use of its connection and keeps the write lock.
 
-    Everybody else's writes wait for it, so it is rolled back when it takes too long, whatever its
-    body is doing just then.
+    All other writes wait for it. So it is rolled back when it takes too long, even while the task
+    body is using it.
     """
 
     def __init__(self, store: "SqliteStore", seconds: float | None) -> None:
@@ -37,11 +37,11 @@ class SqliteTaskTransaction:
         self._timer: threading.Timer | None = None
         self._is_locked = False
         self.too_long: TransactionTooLong | None = None
-        """Why it was rolled back, if it was for that."""
+        """The reason, if the transaction took too long and was rolled back."""
 
     @property
     def connection(self) -> SqliteTaskConnection:
-        """The connection whose writes commit with the run, or not at all."""
+        """The connection. Its writes are committed together with the run, or not at all."""
         if self.too_long is not None:
             raise self.too_long
         if self._connection is None:
@@ -52,11 +52,11 @@ class SqliteTaskTransaction:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was lost: a file has none to lose."""
+        """False: a connection to a file cannot be lost."""
         return False
 
     def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
-        """Write the completion, fenced, and commit all; a lost claim rolls all back."""
+        """Record the end of the attempt and commit everything. Roll back if the claim was lost."""
 
         def write(transaction: SqliteTransaction) -> Settled:
             for update in updates:
@@ -70,7 +70,7 @@ class SqliteTaskTransaction:
         return self._commit_with(lambda transaction: carry_out(transaction, op), bool)
 
     def commit(self) -> None:
-        """End the transaction with what was written on its connection, as a part of no run."""
+        """Commit the writes on the connection without the end of a run."""
         self._commit_with(lambda _transaction: True, bool)
 
     def record(self, op: EndStep) -> bool:
@@ -79,7 +79,7 @@ class SqliteTaskTransaction:
             return carry_out(self._store.transaction_of(self.connection.cursor()), op)
 
     def rollback(self) -> None:
-        """Undo what is not committed and release the lock for other writers."""
+        """Roll back the transaction and release the lock for other writers."""
         with defer_interrupts():
             connection = self._connection
             if connection is not None:
@@ -89,7 +89,7 @@ class SqliteTaskTransaction:
     def _open(self) -> None:
         self._store.lock.acquire()
         try:
-            # No statement is kept: every one is to meet the guard.
+            # No statement is cached, so that the guard checks each one.
             connection = connect(
                 self._store.path,
                 seconds=LOOK_SECONDS,
@@ -127,7 +127,8 @@ class SqliteTaskTransaction:
                         commit(connection)
                         faultpoints.hit("transaction.after_commit")
             except StoreError:
-                # The interrupt of a timer that came too late to take it away.
+                # The timer's interrupt may have failed a statement, though it came too late to take
+                # the connection away.
                 connection.check_time()
                 raise
             finally:
@@ -135,7 +136,7 @@ class SqliteTaskTransaction:
         return answer
 
     def _close(self, connection: SqliteTaskConnection) -> None:
-        """End it, for good; the caller has the connection alone."""
+        """End the transaction finally. The caller has reserved the connection."""
         self._connection = None
         try:
             if self._timer is not None:
@@ -148,7 +149,7 @@ class SqliteTaskTransaction:
                 self._store.lock.release()
 
     def _expire(self) -> None:
-        """Roll back while the body runs, from the timer's thread."""
+        """Roll back on the timer's thread, while the body runs."""
         connection = self._connection
         if connection is None:
             return
@@ -157,12 +158,12 @@ class SqliteTaskTransaction:
             f"exceeded its limit of {self._seconds:g} s and was rolled back; do slow work before "
             "the transaction, or set transaction_limit="
         )
-        # Known before the body can meet an error that comes of it.
+        # Set before the body can get an error that this rollback causes.
         self.too_long = why
         connection.take_away(why)
         try:
             if self._connection is None:
-                return  # Its body was faster, and has ended it.
+                return  # The body was faster and has already ended the transaction.
             try:
                 connection.end()
             finally:

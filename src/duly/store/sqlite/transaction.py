@@ -1,4 +1,4 @@
-"""A transaction on an SQLite file, as verbs see it."""
+"""A transaction on an SQLite file, as verbs use it."""
 
 import json
 import re
@@ -25,9 +25,9 @@ _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 class SqliteTransaction:
     """The transaction that is open on a cursor.
 
-    Statements get the wall time as `:now`, and for leases, which no change of the wall clock may
-    shorten or extend, the time since the machine was started as `:uptime`, and that start as
-    `:boot`.
+    Statements get the wall time as `:now`. A change of the wall clock must not shorten or extend a
+    lease. So statements about leases also get the time since the machine's boot as `:uptime`, and
+    the id of that boot as `:boot`.
     """
 
     def __init__(self, cursor: sqlite3.Cursor, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class SqliteTransaction:
 
     @cached_property
     def now(self) -> int:
-        """The wall time of everything that this transaction does."""
+        """The wall time of all changes in this transaction."""
         return self._clock.now()
 
     @cached_property
@@ -73,7 +73,7 @@ class SqliteTransaction:
     def savepoint(self, name: str) -> Iterator[Callable[[], None]]:
         """Set a savepoint for a block, and release it at the end of the block.
 
-        For each open savepoint, SQLite does more work at every write.
+        Each open savepoint makes every write in SQLite slower.
         """
         self.cursor.execute(f"SAVEPOINT {name}")
 
@@ -84,18 +84,18 @@ class SqliteTransaction:
         self.cursor.execute(f"RELEASE {name}")
 
     def lock_timeout(self, milliseconds: int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Do nothing, since one transaction writes at a time."""
+        """Do nothing, since only one transaction writes at a time."""
         return nullcontext()
 
     def adopt_database(self) -> None:
-        """Record that this file is the store itself, and no longer a copy of another one."""
+        """Record that this file is the store itself and no longer a copy of another file."""
         adopt_file(self.cursor)
 
     def coordinate(self, name: str, /, **parameters: Any) -> None:  # noqa: ANN401 - as the protocol
         """Do nothing, since one transaction writes at a time."""
 
     def refuse_copy(self) -> None:
-        """Refuse a worker if this file is a copy of another one with runs that may have run."""
+        """Refuse a worker if this file is a copy of another file, whose runs may have run."""
         check_for_worker(self.cursor)
 
     def enqueue(self, enqueues: Sequence[Enqueue]) -> None:
@@ -103,11 +103,14 @@ class SqliteTransaction:
         enqueue(self.cursor, enqueues, self.now)
 
     def settle(self, settles: Sequence[Settle]) -> list[Settled]:
-        """Record how attempts ended."""
+        """Record the ends of attempts."""
         return settle(self.cursor, settles, self.now)
 
     def _execute(self, name: str, parameters: Mapping[str, Any]) -> tuple[int, list[Row]]:
-        """Execute the parts of a statement. Every statement does this, so it makes few calls."""
+        """Execute the parts of a statement.
+
+        Every statement uses this method, so it makes few calls.
+        """
         place = encoded(parameters)
         place["now"] = self.now
         if _is_about_a_lease(name):
@@ -128,7 +131,7 @@ class SqliteTransaction:
 
 
 def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
-    """Return the transaction of a function that has read the wall time already."""
+    """Return a transaction with a wall time that the caller has already read."""
     transaction = SqliteTransaction(cursor, SystemClock())
     transaction.now = now
     return transaction
@@ -147,7 +150,7 @@ def _is_about_a_lease(name: str) -> bool:
 
 
 def encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as the driver takes them."""
+    """Return parameters in the types that the driver accepts."""
     if _MOST_BINDABLE.issuperset(map(type, parameters.values())):
         return dict(parameters)
     return {name: _bindable(value) for name, value in parameters.items()}
@@ -163,7 +166,7 @@ def _bindable(value: Any) -> Any:  # noqa: ANN401 - what the driver takes
 
 def _json(items: list[Any]) -> str:
     # A lone surrogate is not escaped, so that the driver refuses it. SQLite would store an escaped
-    # one, and the driver could not read it. SQLite also ends a text at an escaped NUL.
+    # surrogate, and the driver could not read it. SQLite also ends a text at an escaped NUL.
     text = json.dumps(items, ensure_ascii=False)
     if _ESCAPED_NUL.search(text):
         raise ValueRefused("a text in a list contains a NUL character; remove it")

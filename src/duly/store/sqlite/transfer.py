@@ -1,4 +1,4 @@
-"""Reading everything that a file keeps, at one moment, for another database."""
+"""Reads all data of a file as of one moment, for another database."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -36,45 +36,45 @@ TABLES = (
     "duly_accounts",
     "duly_retentions",
 )
-"""All but workers, of which there must be none."""
+"""All tables except the workers, since no worker may be live."""
 
 
 class SqliteTransferSource:
-    """A file that nobody else writes to."""
+    """A file without other writers."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def tables(self) -> Iterator[TransferTable]:
-        """Read table after table."""
+        """Read the tables one after another."""
         for name in TABLES:
             cursor = self._connection.execute(SQL[name])
             columns = tuple(column[0] for column in cursor.description)
             yield TransferTable(name, columns, cursor)
 
     def row_count(self) -> int:
-        """Return about how many rows there are."""
+        """Return the approximate number of rows."""
         found: int = self._connection.execute(SQL["row_count"]).fetchone()[0]
         return found
 
     def close_for_good(self, target: str) -> None:
-        """Refuse everything new in the file from now on; a reader still finds what was there."""
+        """Refuse every insert and update from now on. The existing data can still be read."""
         close_for_good(self._connection, (*TABLES, "duly_workers"), target)
 
     def latest_fence(self) -> int:
-        """Return the last fence that was given out for a key of a guard."""
+        """Return the latest fence that a guard has issued for a key."""
         found: int = self._connection.execute(SQL["latest_fence"]).fetchone()[0]
         return found
 
 
 @contextmanager
 def reading(store: SqliteStore) -> Iterator[SqliteTransferSource]:
-    """Keep all writers of the file out for a block, and read it.
+    """Keep all writers of the file out during a block, and read the file.
 
-    What `close_for_good` does is committed at the end of the block.
+    The effect of `close_for_good` is committed at the end of the block.
     """
     with store.writing_alone() as connection, driver_errors(store.path):
-        # Looked for here, so that none can register after the look.
+        # This check is made under the lock, so that no worker can register after it.
         if any(worker.state == "live" for worker in store.list_workers()):
             raise StoreRefused(f"a worker is live on {store.shown_url}; stop all workers first")
         if connection.execute("SELECT 1 FROM duly_runs WHERE state = 'running'").fetchone():

@@ -1,8 +1,8 @@
-"""Wake-up hints across processes: a datagram poked at a socket beside the file after each commit.
+"""Wake-up hints across processes: after each commit, a datagram to sockets in the store's folder.
 
-A hint may be lost; polling is the backstop. Commits through connections that are not ours poke
-nobody, so a listener also looks at the file's time ten times a second. Twenty times would cost an
-idle worker as much again as all else it does.
+A hint may be lost; polling finds the run anyway. Commits on connections outside duly send no hint,
+so a listener also checks the file's time ten times a second. Twenty checks a second would cost an
+idle worker as much as all its other work.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ class SqliteHints:
         self._sockets: list[str] = []
         self._sender: socket.socket | None = None
         self.own_commits = 0
-        """How often this process has written, which changes the file's time as well."""
+        """The number of this process's own commits, which also change the file's time."""
         self._mutex = threading.Lock()
 
     def send(self) -> None:
-        """Hint to every listener, in this process and in others."""
+        """Send a hint to every listener, in this process and in others."""
         for woken in tuple(self._here):
             woken()
-        # A hint must not fail what was written, also when this process has no descriptor left.
+        # A failed hint must not fail the write, even if this process has no descriptor left.
         with self._mutex, contextlib.suppress(OSError):
             for path in self._others():
                 if self._sender is None:
@@ -48,13 +48,13 @@ class SqliteHints:
                 try:
                     self._sender.sendto(b"!", path)
                 except BlockingIOError:
-                    pass  # Its buffer is full of hints it has not read yet: it will wake anyway.
+                    pass  # The listener has unread hints in its buffer, so it will wake anyway.
                 except OSError:
                     with contextlib.suppress(OSError):
-                        Path(path).unlink()  # Its process is gone.
+                        Path(path).unlink()  # Its process has ended.
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Close the socket that sends hints."""
         if self._sender is not None:
             self._sender.close()
             self._sender = None
@@ -75,7 +75,7 @@ class SqliteHints:
         def end() -> None:
             ending.set()
             self._here.remove(woken)
-            # Or whoever stops would wait until the listener looks at the file again.
+            # Without this hint, the join would wait until the listener checks the file again.
             _poke(path)
             thread.join()
             receiver.close()
@@ -94,7 +94,8 @@ class SqliteHints:
             except TimeoutError:
                 found = self._look()
                 changed = changed or found != seen
-                # Among our own commits nobody can tell another's: look again when they pause.
+                # A commit of another process cannot be detected among our own commits. So the
+                # listener checks again when our commits pause.
                 is_ours, commits = self.own_commits != commits, self.own_commits
                 seen = found
                 if not changed or is_ours:
@@ -115,15 +116,16 @@ class SqliteHints:
         return found
 
     def _others(self) -> list[str]:
-        """Return the other processes' sockets, listing the folder only when it changed."""
+        """Return the other processes' sockets. The folder is listed again only after a change."""
         try:
-            found = os.lstat(self._folder_path)  # After every commit, so not by pathlib.
+            found = os.lstat(self._folder_path)  # Runs after every commit; pathlib is slower.
         except FileNotFoundError:
             return []
         changed_at = found.st_mtime_ns
         if changed_at != self._listed_at:
             if not stat.S_ISDIR(found.st_mode) or distrusted_part(self._folder_path):
-                return []  # Sockets that do not answer are removed, and these are not ours.
+                # The sender removes sockets that do not answer, and these are not ours.
+                return []
             mine = f"-{os.getpid()}.sock"
             self._sockets = [
                 _short(self._folder / name)
@@ -144,7 +146,7 @@ _folders: dict[Path, int] = {}
 
 
 def _short(path: Path) -> str:
-    """Return a path that fits a socket address, by way of an open folder where it must."""
+    """Return a path that fits a socket address. A long path is shortened by an open folder."""
     if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
         return str(path)
     return f"/proc/self/fd/{_opened(path.parent)}/{path.name}"
@@ -153,7 +155,8 @@ def _short(path: Path) -> str:
 def _opened(folder: Path) -> int:
     """Return the descriptor of a folder.
 
-    Its number is part of the paths of sockets. A folder that was removed and made again keeps it.
+    The number of the descriptor is part of the paths of sockets. So a folder that was removed and
+    created again keeps its number.
     """
     known = _folders.get(folder)
     if known is None or not os.path.samestat(os.fstat(known), folder.stat()):

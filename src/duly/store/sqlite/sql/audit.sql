@@ -1,5 +1,5 @@
--- audit: invariants. Each statement sees one moment, so its findings are true of a live database too.
--- It returns the subjects of the findings. core/audit.py describes each kind of them.
+-- audit: check invariants. Each statement reads one moment, so its findings also hold for a live
+-- database. It returns the subjects of the findings. core/audit.py describes each kind of finding.
 
 -- :name count
 SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued'),
@@ -10,7 +10,7 @@ SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued'),
        (SELECT coalesce(sum(pruned), 0) FROM duly_accounts)
 
 -- :name runs_missing
--- Accepted, and neither live nor finished nor pruned.
+-- Accepted runs that are neither live nor finished nor pruned.
 SELECT missing || CASE missing WHEN 1 THEN ' run' ELSE ' runs' END
   FROM (SELECT (SELECT coalesce(sum(accepted - pruned), 0) FROM duly_accounts)
                - (SELECT count(*) FROM duly_runs) - (SELECT count(*) FROM duly_waiting)
@@ -33,7 +33,8 @@ SELECT id FROM duly_waiting WHERE EXISTS (SELECT 1 FROM duly_history WHERE id = 
  LIMIT :limit
 
 -- :name held_by_nobody
--- A worker that died just now is about to be recovered.
+-- Runs of a worker that ended in the last minute are not listed, since recovery is about to settle
+-- them.
 SELECT run.id
   FROM duly_runs AS run
   LEFT JOIN duly_workers AS worker ON worker.id = run.worker_id
@@ -106,7 +107,7 @@ SELECT DISTINCT run.id
  LIMIT :limit
 
 -- :name key_of_no_run
--- A key that is kept for ever stays so after the end of its run; others get a time then.
+-- A key that is kept for ever has no expiry, even after the end of its run. Other keys get one then.
 SELECT run_id FROM duly_keys
  WHERE expires_at IS NULL AND (ttl IS NOT NULL OR active_only)
    AND run_id NOT IN (SELECT id FROM duly_runs UNION ALL SELECT id FROM duly_waiting)
@@ -125,7 +126,7 @@ SELECT run_id FROM duly_keys
  LIMIT :limit
 
 -- :name fired_without_run
--- Fired after the end of every run that was pruned: it cannot be one of them.
+-- The firing is later than the end of every pruned run, so its run cannot have been pruned.
 SELECT run_id FROM duly_firings
  WHERE run_id IS NOT NULL
    AND fired_at > coalesce((SELECT max(pruned_until) FROM duly_accounts), 0)

@@ -4,7 +4,7 @@
 DELETE FROM duly_bulk_acts WHERE ended_at <= :now - :retention
 
 -- :name start
--- Guard: neither the same form nor the same act that is under way starts another one.
+-- Guard: the same form starts only one act, and no act starts while the same act is in progress.
 INSERT INTO duly_bulk_acts
        (id, verb, selection, digest, actor, reason, total, owner, created_at, renewed_at)
 VALUES (:id, :verb, :selection, :digest, :actor, :reason, :total, :owner, :now, :now)
@@ -17,13 +17,13 @@ SELECT id FROM duly_bulk_acts
  LIMIT 1
 
 -- :name take
--- Only acts whose process has been silent for too long change owners.
+-- Guard: an act changes its owner only after its process has been silent for too long.
 UPDATE duly_bulk_acts SET owner = :owner, renewed_at = :now
  WHERE ended_at IS NULL AND renewed_at <= :now - :lease
 RETURNING id
 
 -- :name advance
--- Guard: only the owner, and only from where it believes the act to be.
+-- Guard: only the owner, and only from the position at which it expects the act.
 UPDATE duly_bulk_acts
    SET reached = :reached, renewed_at = :now, ended_at = CASE WHEN :is_over THEN :now END,
        error = :error

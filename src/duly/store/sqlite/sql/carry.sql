@@ -53,7 +53,7 @@ SELECT run.id
  LIMIT :limit
 
 -- :part new_lane
--- A run that must be held after a crash stays so.
+-- A run that must be held after a crash keeps this property.
 (SELECT CASE WHEN substr(lane, -5) = '-hold'
              THEN replace(json_extract(home.value, '$[1]'), '-hold', '') || '-hold'
              ELSE json_extract(home.value, '$[1]') END
@@ -73,8 +73,8 @@ UPDATE duly_runs SET lane = replace(lane, 'carried', 'handed')
 RETURNING id, claim_number, task, queue, priority
 
 -- :name stale
--- Without a claim number if the run no longer waits for its engine. The mark of such a run, and of a
--- run that was handed over as often as allowed, is deleted next.
+-- The claim number is NULL if the run no longer waits for its engine. The caller then deletes the mark
+-- of such a run, and of a run that was handed over as often as allowed.
 UPDATE duly_handed
    SET times = times + 1,
        stale_at = :now + CASE WHEN times + 1 = :most THEN :longest
@@ -101,13 +101,13 @@ RETURNING run_id,
 DELETE FROM duly_handed WHERE run_id IN (SELECT value FROM json_each(:run_ids)) RETURNING run_id
 
 -- :name unsent
--- A message that could not be sent does not count, unless it was the first: a mark counts one at least.
+-- A message that could not be sent does not count, unless it was the first: a mark counts at least one.
 UPDATE duly_handed
    SET times = max(times - 1, 1), stale_at = :now + :after
  WHERE run_id IN (SELECT value FROM json_each(:run_ids))
 
 -- :name resume
--- A worker that received a message while the queue was paused has used it up. The message does not
+-- A worker that received a message while the queue was paused has consumed the message. It does not
 -- count.
 UPDATE duly_handed SET times = 1, stale_at = :now
  WHERE run_id IN (SELECT id FROM duly_runs INDEXED BY duly_runs_ready
@@ -132,7 +132,7 @@ UPDATE duly_runs SET lane = :part(new_lane)
 SELECT changes()
 
 -- :name send_away
--- Guard: as above. It looks where a claim would begin to look, as parking does. It looks at every
+-- Guard: as above. Like parking, it reads the runs that a claim would read first. It reads every
 -- queue, so the next op need not continue after a queue.
 UPDATE duly_runs SET lane = :part(new_lane)
  WHERE state = 'queued'

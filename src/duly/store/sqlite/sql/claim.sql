@@ -1,5 +1,5 @@
--- claim: take ready runs for a live worker. SQLite has one writer, so several statements of one
--- transaction do here what PostgreSQL does in one statement (take).
+-- claim: take ready runs for a live worker. SQLite has one writer. So several statements of one
+-- transaction can do the work of one statement on PostgreSQL (take).
 
 -- :name ready
 -- Nothing is ready for a worker that is not live.
@@ -9,7 +9,7 @@ SELECT json_group_array(json_array(queue, lane, running_limit))
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
 
 -- :name sizes_ready
--- Of the arguments of the runs that `take` would take, in its order.
+-- The sizes of the arguments of the runs that `take` would take, in the same order.
 SELECT json_group_array(length(CAST(arguments AS BLOB)))
   FROM (SELECT arguments
          FROM duly_runs INDEXED BY duly_runs_ready
@@ -22,7 +22,7 @@ SELECT json_group_array(length(CAST(arguments AS BLOB)))
         LIMIT :limit)
 
 -- :name take
--- Guard: only queued rows of the partial index; claim_number grows by one, and is the fence.
+-- Guard: only queued rows of the partial index. claim_number grows by one, and is the fence.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :claimed_at, progress = NULL, progress_text = NULL
@@ -38,16 +38,16 @@ UPDATE duly_runs
         LIMIT :limit)
 
 -- :name running_in_queue
--- By what is running anywhere, which the workers' slots bound.
+-- It reads the running runs of all queues. The workers' slots bound their number.
 SELECT count(*) FROM duly_runs INDEXED BY duly_runs_held WHERE state = 'running' AND queue = :queue
 
 -- :name queues
 SELECT name, paused, running_limit FROM duly_queues WHERE paused OR running_limit IS NOT NULL
 
 -- :name limited_lanes
--- A loose index scan: one probe per limit that has ready runs, however many. SQLite starts its
--- search at the first bound of a column in the WHERE clause. If `lane >= '~'` came first, it would
--- read all limited runs before :after.
+-- A loose index scan: one probe per limit that has ready runs, regardless of their number. SQLite
+-- starts its search at the first bound of a column in the WHERE clause. If `lane >= '~'` came first, it
+-- would read all limited runs before :after.
 WITH RECURSIVE head(lane) AS (
     SELECT * FROM (SELECT lane FROM duly_runs INDEXED BY duly_runs_limited
                     WHERE lane > :after AND state = 'queued' AND lane >= '~'
@@ -67,7 +67,7 @@ SELECT count(*)
  WHERE lane >= :low AND lane < :high AND state = 'running' AND lane >= '~'
 
 -- :name take_limited
--- Guard: as take; its caller has counted, and nobody else writes.
+-- Guard: as for `take`. The caller has counted the running runs, and there is no other writer.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :claimed_at, progress = NULL, progress_text = NULL
@@ -88,7 +88,7 @@ UPDATE duly_runs
         WHERE bytes_before < :bytes)
 
 -- :name take_carried
--- Guard: as above, and only for the claim that was handed over.
+-- Guard: as above, and only with the claim number that was handed over.
 UPDATE duly_runs
    SET state = 'running', claim_number = claim_number + 1, worker_id = :worker_id,
        claimed_at = :claimed_at, progress = NULL, progress_text = NULL
@@ -106,7 +106,7 @@ UPDATE duly_runs
    AND EXISTS (SELECT 1 FROM duly_workers WHERE id = :worker_id AND state = 'live')
 
 -- :name put_off_handed
--- Of a queue that is full: handed over again soon.
+-- A run of a full queue is soon handed over again.
 UPDATE duly_handed SET stale_at = :now + :after
  WHERE run_id = :run_id
    AND EXISTS (SELECT 1 FROM duly_runs AS run
@@ -123,8 +123,8 @@ SELECT coalesce(sum(length(CAST(arguments AS BLOB))), 0)
  WHERE state = 'running' AND worker_id = :worker_id AND claimed_at = :claimed_at
 
 -- :name taken
--- The store gives every claim of a worker another claimed_at. The answer is one row of JSON:
--- stepping through rows would hand the interpreter lock over once per row.
+-- Every claim of a worker has a different claimed_at. The answer is one row of JSON, because the driver
+-- releases the interpreter lock once per row.
 SELECT json_group_array(json_array(
            id, claim_number, task, queue, lane, priority, due_at, attempt, retries_used, crashes,
            generation, key IS NOT NULL, tags, arguments, claimed_at))

@@ -1,4 +1,4 @@
--- diagnose: what `duly doctor` wants to know of the engine and its settings.
+-- diagnose: facts about the engine and its settings for `duly doctor`.
 
 -- :name facts
 SELECT sqlite_version(),

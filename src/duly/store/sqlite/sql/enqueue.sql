@@ -1,8 +1,8 @@
--- enqueue: accept runs. Already due ones go where claims look, the others wait.
--- An empty text or 0 stands for NULL: the driver binds None ten times slower than a text.
+-- enqueue: accept runs. Due runs go into duly_runs, where claims find them. The others wait.
+-- An empty text or 0 means NULL, because the driver binds None ten times slower than a text.
 
 -- :name plain
--- One run that is due at once and has neither key nor tags, and its count; see the trigger of
+-- Inserts and counts one run that is due at once and has neither key nor tags. See the trigger of
 -- duly_enqueue_plain in the migrations.
 INSERT INTO duly_enqueue_plain (id, task, queue, lane, priority, now, arguments)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -41,7 +41,7 @@ VALUES (:task, :key, :run_id, :fingerprint, :ttl, :active_only)
 SELECT run_id, fingerprint FROM duly_keys WHERE task = :task AND key = :key
 
 -- :name held_by_name
--- The run that has a key under any name of a task that has aliases; one under its own name first.
+-- The run that has the key under any name of a task with aliases. The task's own name comes first.
 SELECT run_id, fingerprint
   FROM duly_keys
  WHERE task IN (SELECT value FROM json_each(:names)) AND key = :key
@@ -53,7 +53,7 @@ SELECT run_id, fingerprint
 SELECT max_size FROM duly_queues WHERE name = :queue AND max_size IS NOT NULL
 
 -- :name size
--- What waits for a worker only; counted no further than it may be.
+-- The number of runs that wait for a worker, counted only up to the limit.
 SELECT count(*)
   FROM (SELECT 1 FROM duly_runs INDEXED BY duly_runs_ready WHERE state = 'queued' AND queue = :queue
         UNION ALL
@@ -62,25 +62,25 @@ SELECT count(*)
          LIMIT :limit)
 
 -- :name key_in_force
--- Or was until lately, which lets one run too many into a full queue.
+-- The key may have expired lately. Then a full queue accepts one run too many.
 SELECT run_id FROM duly_keys WHERE task = :task AND key = :key
 
 -- :name place
--- Which file a connection that is not ours writes to: the first row is that of main. A SELECT would
--- begin to read, and a transaction that has read cannot write once another connection has written.
+-- The file that a caller's connection writes to; the first row is that of `main`. A SELECT would begin
+-- to read, and a transaction that has read cannot write after another connection has written.
 PRAGMA database_list
 
 -- :name begin_to_write
--- It changes no row. It takes the write lock, for which SQLite waits as long as the connection's
--- timeout says, but only while the transaction has read nothing.
+-- Takes the write lock and changes no row. SQLite waits for the lock up to the connection's timeout,
+-- but only if the transaction has read nothing yet.
 UPDATE main.duly_queues SET paused = paused WHERE 0
 
 -- :name exists
 SELECT 1 FROM duly_every_run WHERE id = :run_id
 
 -- :name enqueue_in_callers_transaction
--- See the trigger of duly_enqueue in the migrations for what it does and why it is one. A run that has the
--- key under another name of the task keeps it.
+-- The trigger of duly_enqueue in the migrations describes its work, and why this is one statement. A
+-- run that has the key under another name of the task keeps it.
 INSERT INTO main.duly_enqueue
     (id, task, queue, lane, priority, now, due_at, expires_at, arguments, tags, key, fingerprint,
      ttl, active_only)

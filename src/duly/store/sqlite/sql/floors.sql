@@ -1,1 +1,1 @@
--- floors: only on PostgreSQL, where a transaction of others can keep dead index entries. SQLite has none.
+-- floors: only for PostgreSQL, where other transactions can keep dead index entries. SQLite has none.

@@ -1,9 +1,9 @@
--- guard: take a key, renew it, and say how its body ended; and dead letters of other engines.
--- SQLite's own time is that of the machine since its start; a lease of an earlier start is over.
+-- guard: take a key, renew it, and record the end of its body; and store dead letters of other engines.
+-- Leases use the time since the machine's boot. A lease of an earlier boot has expired.
 
 -- :name acquire
--- Guard: only a key whose body failed, or whose holder's lease is over, or that may be forgotten
--- changes hands, and only for the same fingerprint unless it may be forgotten; the fence grows.
+-- Guard: a key gets a new owner only if its body failed, its holder's lease has expired, or it may be
+-- forgotten. The fingerprint must be the same unless the key may be forgotten. The fence grows.
 INSERT INTO duly_guarded
        (key, state, owner, holder, fence, fingerprint, attempts, losses, lease_ends, boot, began_at,
         kept_until)
@@ -25,7 +25,7 @@ SELECT :key, 'held', :owner, :holder, latest + 1, :fingerprint, 1, 0, :uptime + 
         OR fingerprint = :fingerprint)
 
 -- :name draw_fence
--- The key has the next fence since `acquire`. No other process writes between the two.
+-- The key already has the next fence from `acquire`. No other process writes between the statements.
 UPDATE duly_guard_fences SET latest = latest + 1
 -- :then
 SELECT owner, state, fence, holder, max(0, lease_ends - :uptime), attempts, losses, fingerprint,
@@ -41,7 +41,7 @@ SELECT owner, state, fence, holder,
  WHERE key = :key
 
 -- :name renew
--- Guard: only the holder, by its fence; also when its lease is over, as long as nobody took it.
+-- Guard: only the holder, by its fence. Its lease may have expired if the key has no new owner.
 UPDATE duly_guarded SET lease_ends = :uptime + :lease, boot = :boot
  WHERE key = :key AND owner = :owner AND fence = :fence AND state = 'held'
 

@@ -1,4 +1,4 @@
--- inspect: reads. A run is read from the view over all three tables in one statement.
+-- inspect: reads. One statement reads a run from the view over all three tables.
 
 -- :part record
 id, task, queue, lane, state, cause, priority, generation, claim_number, attempt, retries_used,
@@ -61,7 +61,7 @@ SELECT run_id
  LIMIT :most
 
 -- :name few_runs
--- The same filters over known runs: few have the tag, so walking over all runs would be slow.
+-- The same filters for given runs. Few runs have the tag, so reading all runs would be slow.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (SELECT value FROM json_each(:run_ids))
@@ -70,7 +70,7 @@ SELECT :part(record)
  LIMIT :limit
 
 -- :name runs_among
--- The newest that fit, among the newest :scan of all runs.
+-- The newest runs that match, among the newest :scan of all runs.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
@@ -86,8 +86,8 @@ SELECT :part(record)
  ORDER BY id DESC
 
 -- :name running_runs
--- By the index of claimed runs, whose number the slots of workers bound. The oldest runs of all may
--- be running.
+-- Uses the index of running runs, whose number is bounded by the workers' slots. The oldest runs of
+-- all may be running.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
@@ -161,8 +161,8 @@ SELECT :part(record)
  ORDER BY id DESC
 
 -- :name scanned
--- The last of the newest :scan runs, which is as far as a search of `runs_among` has read, and the
--- time when it was created.
+-- The last of the newest :scan runs and its creation time. A search of `runs_among` has read up to this
+-- run.
 SELECT id, created_at FROM duly_every_run
  WHERE id < coalesce(:before, '~')
  ORDER BY id DESC
@@ -200,7 +200,7 @@ WITH RECURSIVE known(task) AS (
 SELECT run_id FROM known JOIN duly_keys AS held ON held.task = known.task AND held.key = :key
 
 -- :name dead_runs
--- Dead letters alone, by their own index.
+-- Only dead letters, by their own index.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
@@ -213,7 +213,7 @@ SELECT :part(record)
  ORDER BY id DESC
 
 -- :name dead_runs_of_task
--- As above, of one task.
+-- As above, for one task.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
@@ -225,7 +225,7 @@ SELECT :part(record)
  ORDER BY id DESC
 
 -- :name dead_runs_of_group
--- As above, of one group.
+-- As above, for one group.
 SELECT :part(record)
   FROM duly_every_run
  WHERE id IN (
@@ -238,14 +238,14 @@ SELECT :part(record)
  ORDER BY id DESC
 
 -- :name dead_count
--- By their own index alone and up to a cap, because every page of the dashboard reads it.
+-- Reads only their own index, and only up to a cap, because every page of the dashboard reads it.
 SELECT count(*)
   FROM (SELECT id FROM duly_history INDEXED BY duly_history_dead_by_id
          WHERE state IN ('failed', 'interrupted')
          LIMIT :cap)
 
 -- :name interrupted_count
--- Among the newest dead letters, because no index contains only the interrupted ones.
+-- Counted among the newest dead letters, because no index contains only the interrupted ones.
 SELECT count(*)
   FROM (SELECT state FROM duly_history INDEXED BY duly_history_dead_by_id
          WHERE state IN ('failed', 'interrupted')
@@ -254,8 +254,8 @@ SELECT count(*)
  WHERE state = 'interrupted'
 
 -- :name dead_groups
--- The groups are found by jumping from one to the next in their index, and each is counted up to a
--- cap: a bug that failed a million runs costs no more than ten thousand.
+-- The statement jumps from one group to the next in their index, and counts each group up to a cap. So
+-- a million runs that failed cost no more than ten thousand.
 WITH RECURSIVE head(task, fingerprint, number) AS (
     SELECT * FROM (SELECT task, fingerprint, 1
                      FROM duly_history INDEXED BY duly_history_dead
@@ -313,7 +313,7 @@ SELECT counted.task, coalesce(counted.fingerprint, ''), runs, last.error, first.
  LIMIT :limit
 
 -- :name summary
--- Of a bounded number of runs, so that a long history does not make it slower.
+-- Reads a bounded number of runs, so that a long history does not make it slower.
 SELECT queue, state, count(*), count(started_at), coalesce(sum(finished_at - started_at), 0)
   FROM (SELECT queue, state, started_at, finished_at
           FROM duly_history
@@ -323,7 +323,7 @@ SELECT queue, state, count(*), count(started_at), coalesce(sum(finished_at - sta
  ORDER BY queue, state
 
 -- :name first_starts
--- When the current generations of these runs were first started, by the attempts that have ended.
+-- The first start of these runs in their current generation, according to the ended attempts.
 SELECT attempt.run_id, min(attempt.started_at)
   FROM duly_attempts AS attempt
   JOIN duly_every_run AS run ON run.id = attempt.run_id AND run.generation = attempt.generation
@@ -366,7 +366,7 @@ SELECT at / :step * :step, state, sum(runs), sum(elapsed), sum(delay)
  ORDER BY at / :step, state
 
 -- :name ends_by_task
--- As in `fold`: no run lasted less than its last attempt took.
+-- As in `fold`, no run lasted less than its last attempt.
 SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay),
        sum(max(lasted, elapsed))
   FROM duly_tallies
@@ -375,9 +375,9 @@ SELECT task, queue, state, took, waited, sum(runs), sum(elapsed), sum(delay),
  ORDER BY task, queue, state, took, waited
 
 -- :name oldest_ready
--- The run of each queue that has been due for longest. The index has runs in that order within a lane
--- and a priority. The statement jumps from one of these to the next, up to `:jumps` in a queue. So it
--- finds a run that others overtake for ever, without walking over a backlog.
+-- The run of each queue that has been due for longest. Within a lane and a priority, the index has runs
+-- in that order. The statement jumps from one lane and priority to the next, up to `:jumps` in a queue.
+-- So it finds a run that other runs always overtake, without reading a backlog.
 WITH RECURSIVE head(place, queue, lane, priority, number) AS (
     SELECT * FROM (SELECT rowid, queue, lane, priority, 1
                      FROM duly_runs INDEXED BY duly_runs_ready
@@ -425,7 +425,7 @@ SELECT id, lease_seconds FROM duly_workers WHERE state = 'live'
 SELECT 1 FROM duly_queues WHERE name = :queue AND paused
 
 -- :name queues
--- Counts stop at a cap: an operator needs "10,000 and more", not a walk over all of them.
+-- Counts stop at a cap. An operator needs "10,000 and more", not a count of all rows.
 SELECT name,
        coalesce((SELECT paused FROM duly_queues AS known WHERE known.name = every.name), 0),
        (SELECT count(*) FROM (SELECT 1 FROM duly_runs
@@ -455,8 +455,8 @@ SELECT id FROM duly_runs
  WHERE state = 'running' AND worker_id = :worker_id AND cancel_requested
 
 -- :name peek
--- Every term is a few probes of an index. The last two columns are the age of the floors and the time
--- of the search for runs, which only PostgreSQL has.
+-- Every term costs a few probes of an index. The last two columns are the age of the floors and the
+-- time of the search for runs, which only PostgreSQL has.
 SELECT coalesce(
            max(lane NOT IN ('suspect', 'carried', 'carried-hold', 'handed', 'handed-hold')
                AND lane < '~'), 0),

@@ -1,4 +1,4 @@
--- journal: what a running attempt reports about itself.
+-- journal: the progress and the log lines of a running attempt.
 -- Guard: claim_number, as for settle. A report of an attempt that has lost its claim is dropped.
 
 -- :name progress
@@ -17,7 +17,7 @@ SELECT :run_id, :claim_number, json_extract(value, '$[0]'), json_extract(value, 
   FROM json_each(:lines)
 
 -- :name lock
--- As `holds`. SQLite has one writer at a time, so that this reads.
+-- As `holds`. SQLite has one writer at a time, so this only reads.
 SELECT 1 FROM duly_runs
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
 

@@ -1,9 +1,9 @@
--- locks: take, renew and release a named lock, and say who holds which.
--- Times are those since the machine was started. A lock of an earlier start is free.
+-- locks: take, renew and release a named lock, and list the held locks with their holders.
+-- Times are measured since the machine's boot. A lock of an earlier boot is free.
 
 -- :name acquire
--- Guard: only a lock that is free, or whose time is over, gets a new owner; then the fence grows. The
--- fence of a new lock is larger than those of all locks that were pruned.
+-- Guard: a lock gets a new owner only if it is free or has expired. Then its fence grows. The fence of
+-- a new lock is larger than those of all pruned locks.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
 VALUES (:name, :owner, :holder,
         1 + coalesce((SELECT fence FROM duly_locks WHERE name = ''), 0), :uptime + :ttl, :boot)
@@ -21,14 +21,14 @@ SELECT owner, holder, fence,
  WHERE name = :name
 
 -- :name raise_fence
--- The fence of a new lock is larger than those of all locks that were pruned.
+-- The fence of a new lock is larger than those of all pruned locks.
 UPDATE duly_locks SET fence = 1 + (SELECT fence FROM duly_locks WHERE name = '')
  WHERE name = :name AND owner = :owner
    AND fence <= (SELECT fence FROM duly_locks WHERE name = '')
 RETURNING fence
 
 -- :name renew
--- Guard: only the owner, by its fence. Its time may be over, as long as the lock has no new owner.
+-- Guard: only the owner, by its fence. The lock may have expired if it has no new owner.
 UPDATE duly_locks SET expires_at = :uptime + :ttl, boot = :boot
  WHERE name = :name AND owner = :owner AND fence = :fence
 

@@ -1,4 +1,4 @@
--- move: everything that is kept, to be written into another database. Instants are microseconds.
+-- move: read all stored data, to write it into another database. Instants are microseconds.
 
 -- :name duly_queues
 SELECT * FROM duly_queues
@@ -52,17 +52,17 @@ SELECT * FROM duly_letters
 SELECT * FROM duly_tallies
 
 -- :name duly_guarded
--- Their leases went by the time since this machine was started: nobody holds them any more.
+-- Leases use the time since this machine's boot, so no key is held after the move.
 SELECT key, state, owner, holder, fence, fingerprint, attempts, losses, 0 AS lease_ends, began_at,
        ended_at, kept_until, result, problem
   FROM duly_guarded
 
 -- :name duly_locks
--- As above; what stays is the fence, which must only grow.
+-- As above. The fence is kept, since it must only grow.
 SELECT name, NULL AS owner, holder, fence, 0 AS expires_at FROM duly_locks
 
 -- :name row_count
--- About how much there is to move: the tables that grow.
+-- The approximate number of rows to move: the rows of the tables that grow.
 SELECT (SELECT count(*) FROM duly_runs) + (SELECT count(*) FROM duly_waiting)
        + (SELECT count(*) FROM duly_history) + (SELECT count(*) FROM duly_attempts)
        + (SELECT count(*) FROM duly_keys) + (SELECT count(*) FROM duly_tags)

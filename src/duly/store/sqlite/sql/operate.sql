@@ -1,4 +1,4 @@
--- operate: what operators do to runs and queues. Each act is recorded in the same transaction.
+-- operate: acts of operators on runs and queues. Each act is recorded in the same transaction.
 
 -- :name record
 INSERT INTO duly_acts (at, actor, act, subject, reason)
@@ -11,7 +11,7 @@ SELECT state FROM duly_every_run WHERE id = :run_id
 UPDATE duly_runs SET cancel_requested = 1 WHERE id = :run_id AND state = 'running'
 
 -- :name end_queued
--- Guard: only a run that no worker runs can end without an attempt.
+-- Guard: a run can end without an attempt only if no worker runs it.
 -- :answer
 -- :stop-if-none
 INSERT INTO duly_history
@@ -38,9 +38,9 @@ UPDATE duly_keys
    AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
 
 -- :name hold_key_again
--- Guard: another run that took the key keeps it while the key is in force. A key that was forgotten
--- meanwhile is held without the fingerprint of its arguments, until the run ends. A key has one row,
--- under the name that its run has.
+-- Guard: another run that took the key keeps it while the key is in force. If the key was forgotten
+-- meanwhile, the run holds it without the fingerprint of its arguments until the run ends. A key has
+-- one row, under the task name of its run.
 INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
 SELECT task, key, id, '', NULL, 1
   FROM duly_history
@@ -56,7 +56,7 @@ SELECT task, key, id, '', NULL, 1
  WHERE duly_keys.run_id = excluded.run_id OR duly_keys.expires_at <= :now
 
 -- :name live_holder
--- The run that has the key of a final one, if it is another one and live.
+-- The live run that has the key of a final run, if it is a different run.
 SELECT id, state
   FROM (SELECT known.run_id AS id,
                coalesce((SELECT state FROM duly_runs WHERE id = known.run_id),
@@ -70,7 +70,7 @@ SELECT id, state
 
 -- :name revive
 -- The last attempt moves to the earlier attempts, since its history row is deleted. The answer is the
--- state that the run was in.
+-- previous state of the run.
 -- :stop-if-none
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
@@ -122,7 +122,7 @@ INSERT INTO duly_queues (name, paused, max_size) VALUES (:queue, 0, :max_size)
     ON CONFLICT (name) DO UPDATE SET max_size = excluded.max_size
 
 -- :name release_of_key
--- The run no longer has to be kept for its key.
+-- The run no longer needs to be kept for its key.
 UPDATE duly_history SET kept_until = NULL
  WHERE id = (SELECT run_id FROM duly_keys
               WHERE task = :task AND key = :key AND (:run_id IS NULL OR run_id = :run_id))

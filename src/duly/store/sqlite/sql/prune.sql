@@ -1,15 +1,15 @@
--- prune: forget finished runs and keys whose time is over.
+-- prune: delete finished runs, keys and other rows after their retention.
 
 -- :part bytes
 length(CAST(arguments AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)
            + coalesce(length(CAST(traceback AS BLOB)), 0) AS bytes
 
 -- :part judged
--- Runs whose usual time is over, or that were kept for longer until now, with two instants each: until
--- when a run is kept for the usual time, and until when as its task says or by its key. A task can have
--- only its dead letters kept for longer. A child is kept while its parent may still ask for its result:
--- while the parent is live or a dead letter. The runs end with the one whose payloads reach a number of
--- bytes.
+-- Runs whose usual retention is over, or whose longer retention ends now. Each has two instants: the
+-- end of its usual retention, and the end of the retention by its task or its key. A task's own
+-- retention can only lengthen that of its dead letters. A child is kept while its parent may still read
+-- its result, that is while the parent is live or a dead letter. The last run is the one whose payloads
+-- reach a number of bytes.
 WITH ended AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, created_at, false AS dead, :part(bytes)
       FROM duly_history INDEXED BY duly_history_ended
@@ -50,12 +50,13 @@ WITH ended AS MATERIALIZED (
 )
 
 -- :name shortest
--- For how long the task keeps its runs that keeps them for the shortest time.
+-- The shortest retention of all tasks.
 SELECT min(kept) FROM duly_retentions
 
 -- :name brief
--- Runs that ended lately: of tasks that keep them for less than the usual time, until then. Returns how
--- many runs were looked at, the end of the last one, where the look began, and the time.
+-- Sets the end of the retention of runs that ended lately, if their tasks keep runs for less than the
+-- usual time. Returns the number of runs read, the end of the last one, the start of the search, and
+-- the time.
 -- :answer
 SELECT count(*), coalesce(max(finished_at), 0), max(:after, :now - :older_than), :now
   FROM (SELECT finished_at FROM duly_history INDEXED BY duly_history_ended
@@ -75,16 +76,17 @@ UPDATE duly_history
                WHERE own.kept < :older_than)
 
 -- :name drop_runs
--- Each run is kept as its task says, or for the usual time, and never less than its key. A run that is
--- kept though its usual time is over is out of the way until it is not. Returns how many runs were
--- deleted, the largest number of any kind, and whether runs are left because the payloads are large.
+-- Each run is kept for the retention of its task, or else for the usual time, and at least as long as
+-- its key. A run with a longer retention is not read again until that may be over. Returns the number
+-- of deleted runs, the largest number of any kind, and whether runs are left because the payloads are
+-- large.
 -- :answer
 :part(judged)
 SELECT (SELECT count(*) FROM judged WHERE max(usual_until, own_until) <= :now),
        max((SELECT count(*) FROM ended), (SELECT count(*) FROM died), (SELECT count(*) FROM kept)),
        (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
 -- :then
--- The runs that go get a mark that no other transaction sees.
+-- The runs to delete get a mark that no other transaction sees.
 -- :stop-if-none
 UPDATE duly_history
    SET kept_until = CASE WHEN max(run.usual_until, run.own_until) <= :now THEN -1
@@ -128,8 +130,8 @@ DELETE FROM duly_firings
                                 WHERE fired_at < :now - :older_than AND outcome <> 'waiting' LIMIT :limit)
 
 -- :name drop_schedules
--- Those of code stay: there are only as many as the code has, and one that ran once must not run
--- again because nobody knows it any more.
+-- Ended schedules of code stay. The code bounds their number, and a schedule that ran once must not run
+-- again because its row was deleted.
 DELETE FROM duly_schedules
  WHERE name IN (SELECT name FROM duly_schedules
                  WHERE state IN ('ended', 'removed') AND (state = 'removed' OR source = 'runtime')
@@ -137,8 +139,8 @@ DELETE FROM duly_schedules
                  ORDER BY updated_at LIMIT :limit)
 
 -- :name drop_locks
--- Locks that were held last before the machine was started, or long ago. The row without a name keeps the
--- largest fence of the locks that are gone, so that fences only grow.
+-- Locks that were last held before the machine's boot, or long ago. The row without a name keeps the
+-- largest fence of the deleted locks, so that fences only grow.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
 SELECT '', NULL, '', max(fence), 0, ''
   FROM (SELECT fence FROM duly_locks
@@ -153,14 +155,14 @@ DELETE FROM duly_locks
                  ORDER BY name LIMIT :limit)
 
 -- :name drop_acts
--- They are in the order in which they were done: the oldest are looked at.
+-- Acts are stored in their order of time. So the statement reads only the oldest ones.
 DELETE FROM duly_acts
  WHERE rowid IN (SELECT rowid FROM (SELECT rowid, at FROM duly_acts ORDER BY rowid LIMIT :limit)
                   WHERE at < :now - :acts_older_than)
 
 -- :name drop_marks
--- Of runs that another engine no longer has, and of tasks that no worker hands over. By tasks, so that
--- a prune that finds nothing reads next to nothing.
+-- Marks of runs that another engine no longer has, and of tasks that no worker hands over. The search
+-- goes by task, so that a prune that finds nothing reads very little.
 DELETE FROM duly_handed
  WHERE run_id IN (WITH RECURSIVE known(task) AS (
                       SELECT min(task) FROM duly_handed
@@ -182,8 +184,8 @@ DELETE FROM duly_handed
 DELETE FROM duly_workers WHERE state <> 'live' AND stopped_at < :now - :others_older_than
 
 -- :name fold
--- Adds up old tallies of one span in rows of a longer span, and deletes them. Workers of versions that
--- do not know `lasted` leave it out.
+-- Adds up old tallies of one span in rows of a longer span, and deletes them. Workers of older versions
+-- do not write `lasted`.
 INSERT INTO duly_tallies
        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
 SELECT at / :width * :width, :longer, task, queue, state, took, waited, sum(runs), sum(elapsed),

@@ -1,8 +1,8 @@
--- recover: a worker is gone; its runs are settled as Lost by the same statements as any attempt.
+-- recover: end a dead worker. Its runs are settled as Lost by the same statements as any attempt.
 
 -- :name end_worker
--- Returns whether the worker has beaten in the meantime. Workers on SQLite beat in files, and a worker
--- whose file is not locked cannot beat any more.
+-- Returns whether the worker has sent a heartbeat in the meantime. Heartbeats on SQLite are in files,
+-- and a worker whose file is not locked can send no heartbeat.
 UPDATE duly_workers
    SET state = :state, stopped_at = :now
  WHERE id = :worker_id AND state = 'live'
@@ -30,7 +30,7 @@ SELECT id, claim_number, task, lane, attempt, retries_used, crashes, key IS NOT 
  ORDER BY id
 
 -- :name forget_retentions
--- Of tasks that have none of their own any more.
+-- The retentions of tasks that no longer have one of their own.
 DELETE FROM duly_retentions
  WHERE task IN (SELECT value FROM json_each(:tasks))
    AND task NOT IN (SELECT key FROM json_each(:retentions))
@@ -41,7 +41,7 @@ SELECT key, value FROM json_each(:retentions) WHERE true
     ON CONFLICT (task) DO UPDATE SET kept = excluded.kept WHERE duly_retentions.kept <> excluded.kept
 
 -- :name register
--- Said again, it tells of tasks that were defined since; nobody comes back to life by it.
+-- A second call adds tasks that were defined since the first one. It does not revive a dead worker.
 INSERT INTO duly_workers
     (id, state, host, pid, started_at, seen_at, lease_seconds, queues, tasks, lanes, version,
      engine)

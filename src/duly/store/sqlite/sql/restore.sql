@@ -1,5 +1,6 @@
--- restore: after a backup was put back. Runs that were live in the backup and came due since may have
--- run before the database was lost. So may runs that waited for an event, or for other runs.
+-- restore: handle a restored backup. Runs that were live in the backup and became due since then may
+-- have run before the database was lost. The same applies to runs that waited for an event or for other
+-- runs.
 
 -- :name in_doubt
 SELECT id FROM duly_runs WHERE state = 'queued' AND created_at <= :since
@@ -12,19 +13,19 @@ SELECT id FROM duly_waiting
  LIMIT :limit
 
 -- :name newer
--- Runs that were made after the backup was put back. They may also be in the backup, if it was made later
--- than the operator believes.
+-- Runs that were created after the backup was restored. They may also be in the backup, if it was made
+-- later than the operator assumes.
 SELECT (SELECT count(*) FROM duly_runs WHERE state = 'queued' AND created_at > :since)
      + (SELECT count(*) FROM duly_waiting WHERE created_at > :since AND due_at <= :now)
 
 -- :name pause_schedules
--- Instants that come due before an operator resumes the schedules are recorded as skipped.
+-- Instants that become due before an operator resumes the schedules are recorded as skipped.
 UPDATE duly_schedules
    SET state = 'paused', reason = 'restored from a backup', updated_at = :now
  WHERE state = 'active' AND next_at <= :now AND created_at <= :since
 
 -- :name end_bulk_acts
--- These acts would change runs that were acted on after the backup was made.
+-- These acts would change runs that acts after the backup have already changed.
 UPDATE duly_bulk_acts SET ended_at = :now, error = 'restored from a backup'
  WHERE ended_at IS NULL
 
@@ -32,14 +33,14 @@ UPDATE duly_bulk_acts SET ended_at = :now, error = 'restored from a backup'
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'duly_store'
 
 -- :name inode
--- The file that this store is. On PostgreSQL a database is not a file that can be copied.
+-- The inode of this store's file. On PostgreSQL, a database is not a file that can be copied.
 SELECT max(inode) FROM duly_store
 
 -- :name adopt_file
 UPDATE duly_store SET inode = :inode WHERE inode IS NOT :inode
 
 -- :name has_work
--- True if the file contains anything that may also run in another copy.
+-- True if the file has runs or schedules that may also run in another copy.
 SELECT EXISTS (SELECT 1 FROM duly_runs)
     OR EXISTS (SELECT 1 FROM duly_waiting)
     OR EXISTS (SELECT 1 FROM duly_schedules WHERE state = 'active')

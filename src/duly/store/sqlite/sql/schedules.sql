@@ -1,8 +1,8 @@
--- schedules: fire what is due, and change what fires when.
+-- schedules: fire due schedules, and change schedules.
 
 -- :name due
--- Schedules that have been due for that long, the most overdue first. With each: whether its last run
--- is live, the number of failures after which it pauses, and the present time.
+-- Schedules that have been due for a time within the bounds, the most overdue first. Each row includes
+-- whether the last run is live, the number of failures after which it pauses, and the present time.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at,
        EXISTS (SELECT 1 FROM duly_runs WHERE id = plan.last_run_id)
@@ -13,7 +13,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  ORDER BY look_at LIMIT :limit
 
 -- :name lock_free
--- There is one writer, so no other transaction can have locked any of them.
+-- There is one writer, so no other transaction can have locked any of these schedules.
 SELECT name, version, source, place, task, queue, lane, priority, arguments, expires, trigger,
        rules, state, reason, next_at, look_at, waiting, last_run_id, created_at, updated_at
   FROM duly_schedules
@@ -21,14 +21,14 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  ORDER BY name
 
 -- :name ahead
--- Schedules that fired by a clock that was ahead and has been set back since.
+-- Schedules that fired while the clock was ahead. The clock has been set back since then.
 SELECT DISTINCT schedule FROM duly_firings WHERE fired_at > :now + :by LIMIT :limit
 
 -- :name date_back
 UPDATE duly_firings SET fired_at = :now WHERE schedule = :schedule AND fired_at > :now
 
 -- :name failures
--- The number of its last runs that failed since the schedule was last changed or resumed.
+-- The number of the schedule's last runs that failed after it was last changed or resumed.
 SELECT count(*) FROM (
        SELECT run.state
          FROM duly_schedules AS plan
@@ -53,7 +53,7 @@ SELECT name, version, source, place, task, queue, lane, priority, arguments, exp
  WHERE name = :name
 
 -- :name add_firings
--- Guard: an instant that is accounted for stays as it is. A backfill may only run a skipped one.
+-- Guard: an instant that already has a row stays unchanged. Only a backfill may run a skipped instant.
 INSERT INTO duly_firings
     (schedule, instant, last_instant, instants, version, outcome, reason, run_id, fired_at)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),

@@ -1,4 +1,4 @@
--- settle: record how attempts ended.
+-- settle: record the ends of attempts.
 -- Guard: claim_number only grows, so a worker that lost its claim matches no row.
 
 -- :part took
@@ -26,7 +26,7 @@ CASE WHEN delay <= 5000 THEN 5 WHEN delay <= 10000 THEN 10
      ELSE 9000000000000 END
 
 -- :part lasted
--- From the first start, before all other attempts of this generation, to the end.
+-- The time from the first start in this generation to the end.
 ended.finished_at - CASE WHEN ended.claim_number = 1 THEN ended.started_at
      ELSE coalesce((SELECT min(ended.started_at, min(attempt.started_at))
                       FROM duly_attempts AS attempt
@@ -34,8 +34,8 @@ ended.finished_at - CASE WHEN ended.claim_number = 1 THEN ended.started_at
                    ended.started_at) END
 
 -- :part tally_change
--- Counts that an operator takes a run out of its final state, as `tally` counted its end. An end without
--- an attempt was not counted. The statements of `operate` contain it.
+-- Counts that an operator takes a run out of its final state. `tally` has counted its end in the same
+-- way, but not an end without an attempt. The statements of `operate` include this part.
 INSERT INTO duly_tallies
        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
 SELECT at, 0, task, queue, :change || ' ' || state, :part(took), :part(waited), 1, elapsed, delay,
@@ -48,9 +48,9 @@ SELECT at, 0, task, queue, :change || ' ' || state, :part(took), :part(waited), 
          WHERE ended.id = :run_id AND ended.started_at IS NOT NULL)
 
 -- :name succeed
--- Parameters: now, then one row per run; an empty result stands for NULL, which binds slowly.
--- INSERT comes before WITH because the driver counts the rows only of statements that begin so.
--- A settle said twice in one batch is written once.
+-- Parameters: now, then one row per run. An empty result means NULL, which binds slowly.
+-- INSERT comes before WITH because the driver counts rows only for statements that begin with INSERT.
+-- A settle that occurs twice in one batch is written once.
 INSERT INTO duly_history
     (id, task, queue, lane, state, outcome, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
@@ -69,7 +69,7 @@ SELECT run.id, run.task, run.queue, run.lane, 'succeeded', 'returned',
     ON CONFLICT (id) DO NOTHING
 
 -- :name finish
--- Every other end; otherwise as above.
+-- As above, for all other ends.
 INSERT INTO duly_history
     (id, task, queue, lane, state, cause, outcome, priority, generation, claim_number, attempt,
      retries_used, crashes, created_at, due_at, expires_at, worker_id, started_at, finished_at,
@@ -90,7 +90,7 @@ SELECT run.id, run.task, run.queue, run.lane, ending.state, ending.cause, ending
     ON CONFLICT (id) DO NOTHING
 
 -- :name tally
--- Count what was written just above, one row for each kind of end; found as in `leave`.
+-- Counts the ends that were just written, one row for each kind of end. It finds them as `leave` does.
 INSERT INTO duly_tallies
        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
 SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(delay), sum(lasted)
@@ -121,7 +121,7 @@ SELECT :now, 0, task, queue, state, took, waited, count(*), sum(elapsed), sum(de
  GROUP BY task, queue, state, took, waited
 
 -- :name tally_retry
--- Count an attempt that is followed by another one because it failed, before the run is queued again.
+-- Counts a failed attempt that another attempt will follow, before the run is queued again.
 INSERT INTO duly_tallies
        (at, span, task, queue, state, took, waited, runs, elapsed, delay, lasted)
 SELECT :now, 0, task, queue, 'retried', :part(took), :part(waited), 1, lasted, delay, lasted
@@ -131,8 +131,9 @@ SELECT :now, 0, task, queue, 'retried', :part(took), :part(waited), 1, lasted, d
            AND (:retries_used > retries_used OR :crashes > crashes))
 
 -- :name leave
--- Guard: a history row of this instant with this claim_number is one that was written just above. It
--- is in one of two indexes, by its state; without naming them, all of the history would be walked.
+-- Guard: a history row of this instant with this claim_number was just written by this transaction. It
+-- is in one of two indexes, depending on its state. Unless the statement names these indexes, SQLite
+-- reads the whole history.
 DELETE FROM duly_runs
  WHERE rowid IN (
        SELECT run.rowid
@@ -152,8 +153,8 @@ DELETE FROM duly_runs
           AND ended.kept_until IS NULL)
 
 -- :name recorded
--- What an op that matched no row left behind, if its commit went through and only the reply got lost.
--- A run that was cancelled while queued ended without an attempt, and its outcome is NULL.
+-- For an op that matched no row: the outcome of its earlier commit, if only the reply was lost.
+-- A run that was cancelled while queued ended without an attempt, so its outcome is NULL.
 SELECT outcome FROM duly_history
  WHERE id = :run_id AND claim_number = :claim_number AND outcome IS NOT NULL
 UNION ALL
@@ -196,7 +197,7 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
 
 -- :name start_key_expiry
--- Counted from the run's end, not from now, so that a settle said again later changes nothing.
+-- The time starts at the run's end and not now, so that a repeated settle changes nothing.
 UPDATE duly_keys
    SET expires_at = CASE WHEN active_only THEN run.finished_at ELSE run.finished_at + ttl END
   FROM duly_history AS run

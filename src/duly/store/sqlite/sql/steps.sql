@@ -1,5 +1,5 @@
--- steps: what a run has done on its way, and what it waits for.
--- Guard: a step is written only under a claim that still holds.
+-- steps: the steps that a run has recorded, and the events and runs that it waits for.
+-- Guard: a step is written only under a claim that is still valid.
 
 -- :name holds
 SELECT 1 FROM duly_runs
@@ -13,7 +13,7 @@ SELECT id, :name, :kind, 0, :awaited, :now + :after, claim_number, :now
     ON CONFLICT (run_id, name) DO NOTHING
 
 -- :name conclude
--- A sleep or a wait whose time is over, or whose event is there. An event's payload is never NULL.
+-- Ends a sleep or a wait whose time is over or whose event was sent. An event's payload is never NULL.
 UPDATE duly_steps
    SET done = 1, ended_at = :now, claim_number = :claim_number,
        result = (SELECT payload FROM duly_events WHERE name = awaited)
@@ -56,8 +56,8 @@ SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_a
 SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
 
 -- :name send
--- It also wakes the runs that wait for the event. On PostgreSQL a tick does so, since there the sender
--- may be a transaction that stays open.
+-- Also wakes the runs that wait for the event. On PostgreSQL a tick wakes them, since there the
+-- sender's transaction may stay open.
 -- :answer
 INSERT INTO duly_events (name, payload, sent_at) VALUES (:name, :payload, :now)
     ON CONFLICT (name) DO NOTHING
@@ -75,17 +75,18 @@ UPDATE duly_waiting
    AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id)
 
 -- :name pending
--- A bounded part of all that wait, one after the other, so that no lost wake-up is lost for long.
+-- A bounded part of the waiting runs. Later calls read the next parts, so that a lost wake-up is soon
+-- repaired.
 SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > :after
  ORDER BY run_id LIMIT :limit
 
 -- :name lock_ended
--- SQLite has one writer at a time, so that this reads.
+-- SQLite has one writer at a time, so this only reads.
 SELECT 1 FROM duly_history WHERE id = :run_id
 
 -- :name resolve_done
--- The step, and those that had begun inside of it, however deep.
+-- The step, and all steps that had begun inside it at any depth.
 WITH RECURSIVE held (name) AS (
     SELECT name FROM duly_steps WHERE run_id = :run_id AND name = :step
      UNION
@@ -123,11 +124,11 @@ VALUES (:run_id, '', 'epoch', 1, '1', 0, :now, :now)
    SET result = CAST(CAST(duly_steps.result AS INTEGER) + 1 AS TEXT)
 
 -- :name forget_from
--- All steps that began after the step are forgotten, and the steps inside it, which were recorded before
--- it. The steps around it that are done are forgotten too, or the run would not reach the step again. A
--- step around it that began and vanished is for a person to resolve. The step around a wait is not
+-- Forgets all steps that began after the step, and the steps inside it, which were recorded before it.
+-- It also forgets the steps around it that are done, or the run would not reach the step again. If a
+-- step around it began and did not end, a person must resolve it. The step around a wait is not
 -- recorded, so a wait stays if it began before the step.
--- All of them are found before the first is deleted, which may be the step itself.
+-- The statement finds all of these steps before it deletes the first, which may be the step itself.
 DELETE FROM duly_steps
  WHERE run_id = :run_id AND kind <> 'epoch'
    AND name IN (

@@ -1,2 +1,2 @@
--- testing: nothing here. SQLite's time is the host's, which tests replace in Python, and a file of
--- one's own needs no server.
+-- testing: no statements. SQLite uses the time of the host, which tests replace in Python, and a test's
+-- own file needs no server.

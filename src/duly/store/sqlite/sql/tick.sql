@@ -1,4 +1,4 @@
--- tick: bounded upkeep of what claims look at.
+-- tick: bounded upkeep of the runs that claims read.
 
 -- :name due
 SELECT id, length(CAST(arguments AS BLOB)) FROM duly_waiting
