@@ -11,7 +11,7 @@ from duly.core.states import SlotKind
 from duly.store.ops.operators import LimitQueue
 from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
-from duly.store.statements import load
+from duly.store.statements import folder_of, load
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -35,6 +35,46 @@ def connection(tmp_path):
     open_store(f"sqlite:///{file}").close()
     with closing(sqlite3.connect(file)) as opened:
         yield opened
+
+
+def test_a_prune_reads_no_more_payloads_than_it_may_delete(connection):
+    """SQLite reads all of a payload to tell its length."""
+    size, read = 1_000_000, []
+
+    def length(value):
+        if value is None:
+            return None
+        read.append(len(value))
+        return read[-1]
+
+    connection.create_function("length", 1, length)
+    connection.executemany(
+        "INSERT INTO duly_history (id, task, queue, lane, state, priority, generation, "
+        "claim_number, attempt, retries_used, crashes, created_at, due_at, finished_at, arguments) "
+        "VALUES (?, 't', 'q', 'l', 'cancelled', 0, 1, 1, 1, 0, 0, 1, 1, 1, ?)",
+        [(f"{number:08}", "x" * size) for number in range(40)],
+    )
+    parameters = dict.fromkeys(("older_than", "dead_older_than", "never", "look", "parent_look"), 1)
+    parameters |= {"now": 10, "limit": 1000, "bytes": 8 * size, "parent_tag": "parent"}
+
+    for part in load("duly.store.sqlite", "prune").script("drop_runs")[:2]:
+        read.clear()
+        connection.execute(part.sql, parameters).fetchall()
+
+        assert sum(read) == 8 * size
+
+    marked = "SELECT count(*) FROM duly_history WHERE kept_until = -1"
+    assert connection.execute(marked).fetchone() == (8,)
+
+
+def test_no_statement_has_a_having_without_groups():
+    """SQLite before 3.39 refuses it, and the oldest that duly runs on is older."""
+    folder = folder_of("duly.store.sqlite") / "sql"
+    for file in folder.glob("*.sql"):
+        statements = load("duly.store.sqlite", file.stem)
+        for name, text in statements._texts.items():
+            for part in text.split("-- :then"):
+                assert part.count("HAVING") <= part.count("GROUP BY"), f"{file.stem}.{name}"
 
 
 @pytest.mark.parametrize("name", ["leave", "tally"])

@@ -1,36 +1,44 @@
 -- prune: delete finished runs, keys and other rows after their retention.
 
--- :part bytes
-length(CAST(arguments AS BLOB)) + coalesce(length(CAST(result AS BLOB)), 0)
-           + coalesce(length(CAST(traceback AS BLOB)), 0) AS bytes
-
 -- :part judged
 -- Runs whose usual retention is over, or whose longer retention ends now. Each has two instants: the
 -- end of its usual retention, and the end of the retention by its task or its key. A task's own
 -- retention can only lengthen that of its dead letters. A child is kept while its parent may still read
 -- its result, that is while the parent is live or a dead letter. The last run is the one whose payloads
--- reach a number of bytes.
-WITH ended AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, created_at, false AS dead, :part(bytes)
+-- reach a number of bytes. SQLite reads a payload to find its length, so the payloads of later runs are
+-- not read.
+WITH RECURSIVE ended AS MATERIALIZED (
+    SELECT id, task, key, tags, finished_at, created_at, false AS dead
       FROM duly_history INDEXED BY duly_history_ended
      WHERE finished_at < :now - :older_than AND state NOT IN ('failed', 'interrupted')
        AND kept_until IS NULL
      ORDER BY finished_at LIMIT :limit
 ), died AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, created_at, true AS dead, :part(bytes)
+    SELECT id, task, key, tags, finished_at, created_at, true AS dead
       FROM duly_history INDEXED BY duly_history_died
      WHERE finished_at < :now - :dead_older_than AND state IN ('failed', 'interrupted')
        AND kept_until IS NULL
      ORDER BY finished_at LIMIT :limit
 ), kept AS MATERIALIZED (
     SELECT id, task, key, tags, finished_at, created_at,
-           state IN ('failed', 'interrupted') AS dead, :part(bytes)
+           state IN ('failed', 'interrupted') AS dead
       FROM duly_history INDEXED BY duly_history_kept
      WHERE kept_until <= :now
      ORDER BY kept_until LIMIT :limit
 ), old AS MATERIALIZED (
-    SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    SELECT *, row_number() OVER (ORDER BY id) AS number
       FROM (SELECT * FROM ended UNION ALL SELECT * FROM died UNION ALL SELECT * FROM kept)
+), fitting(number, bytes) AS (
+    SELECT 0, 0
+    UNION ALL
+    SELECT old.number,
+           fitting.bytes + length(CAST(run.arguments AS BLOB))
+           + coalesce(length(CAST(run.result AS BLOB)), 0)
+           + coalesce(length(CAST(run.traceback AS BLOB)), 0)
+      FROM fitting
+     CROSS JOIN old ON old.number = fitting.number + 1
+     CROSS JOIN duly_history AS run ON run.id = old.id
+     WHERE fitting.bytes < :bytes
 ), judged AS MATERIALIZED (
     SELECT old.id,
            CASE WHEN old.dead THEN old.finished_at + :dead_older_than
@@ -46,7 +54,7 @@ WITH ended AS MATERIALIZED (
                     THEN :now + :parent_look ELSE 0 END) AS own_until
       FROM old
       LEFT JOIN duly_retentions AS own ON own.task = old.task
-     WHERE old.bytes_before < :bytes
+     WHERE old.number <= (SELECT max(number) FROM fitting)
 )
 
 -- :name shortest
@@ -140,13 +148,15 @@ DELETE FROM duly_schedules
 
 -- :name drop_locks
 -- Locks that were last held before the machine's boot, or long ago. The row without a name keeps the
--- largest fence of the deleted locks, so that fences only grow.
+-- largest fence of the deleted locks, so that fences only grow. The locks are one group, because SQLite
+-- has no HAVING without groups before 3.39.
 INSERT INTO duly_locks (name, owner, holder, fence, expires_at, boot)
 SELECT '', NULL, '', max(fence), 0, ''
-  FROM (SELECT fence FROM duly_locks
+  FROM (SELECT name, fence FROM duly_locks
          WHERE (boot <> :boot OR expires_at < :uptime - :others_older_than) AND name <> ''
          ORDER BY name LIMIT :limit)
-HAVING count(*) > 0
+ WHERE true
+ GROUP BY name = ''
     ON CONFLICT (name) DO UPDATE SET fence = max(fence, excluded.fence)
 -- :then
 DELETE FROM duly_locks
