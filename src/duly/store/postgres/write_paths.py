@@ -53,6 +53,10 @@ RENEWALS = (RenewLock, RenewKey)
 """Each is one statement, which is its own transaction."""
 
 
+_LOCKED = ("run_id", "queue", "name", "key")
+"""The fields that tell which row an op locks: of a run, a queue, a schedule or lock, or the guard."""
+
+
 class _WritePart(NamedTuple):
     committer: str
     places: list[int]
@@ -311,8 +315,15 @@ def _committer_for(written: Sequence[AnyOp]) -> str:
     return name
 
 
-def _lock_order(op: AnyOp) -> tuple[Phase, str]:
-    return FACTS[type(op)].phase, str(getattr(op, "run_id", ""))
+def _lock_order(op: AnyOp) -> tuple[Phase, str, str]:
+    """Return the place of an op in a transaction: all transactions lock rows in one order.
+
+    Ops about the same row keep the order of the call.
+    """
+    for field in _LOCKED:
+        if name := getattr(op, field, None):
+            return FACTS[type(op)].phase, str(name), field
+    return FACTS[type(op)].phase, "", ""
 
 
 def _transactions(written: Sequence[AnyOp]) -> list[list[int]]:
