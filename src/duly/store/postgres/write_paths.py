@@ -16,9 +16,10 @@ from duly.errors import StoreBusy
 from duly.store.group_commit import Answers, Committer, Done, OpBlocked
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
-from duly.store.ops.guard import RenewKey
+from duly.store.ops.guard import AcquireKey, FailKey, FinishKey, ForgetKey, RenewKey
 from duly.store.ops.locks import RenewLock
 from duly.store.ops.op import FACTS, A, AnyOp, Op, Phase, is_alone, makes_ready, size_of, spread
+from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
@@ -53,8 +54,11 @@ RENEWALS = (RenewLock, RenewKey)
 """Each is one statement, which is its own transaction."""
 
 
-_LOCKED = ("run_id", "queue", "name", "key")
-"""The fields that tell which row an op locks: of a run, a queue, a schedule or lock, or the guard."""
+_LOCKED = {
+    **dict.fromkeys((PauseQueue, LimitQueue, SetQueueCapacity), "queue"),
+    **dict.fromkeys((AcquireKey, FinishKey, FailKey, ForgetKey), "key"),
+}
+"""The fields that tell which row ops lock that are not about a run."""
 
 
 class _WritePart(NamedTuple):
@@ -320,10 +324,8 @@ def _lock_order(op: AnyOp) -> tuple[Phase, str, str]:
 
     Ops about the same row keep the order of the call.
     """
-    for field in _LOCKED:
-        if name := getattr(op, field, None):
-            return FACTS[type(op)].phase, str(name), field
-    return FACTS[type(op)].phase, "", ""
+    field = _LOCKED.get(type(op), "run_id")
+    return FACTS[type(op)].phase, str(getattr(op, field, "")), field
 
 
 def _transactions(written: Sequence[AnyOp]) -> list[list[int]]:
