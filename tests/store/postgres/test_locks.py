@@ -4,7 +4,7 @@ from contextlib import closing
 from typing import Any
 
 from duly.store.ops.locks import AcquireLock, RenewLock
-from duly.store.ops.operators import PauseQueue
+from duly.store.ops.operators import LimitQueue, PauseQueue
 from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.store_factory import open_store
 from duly.store.verbs.verb import carry_out
@@ -49,3 +49,39 @@ def test_a_lock_is_renewed_while_a_transaction_that_asked_for_it_is_open(store, 
 
     assert not found.is_ours
     assert is_renewed
+
+
+def test_an_owner_that_asks_again_does_not_own_what_another_one_took_meanwhile(url, store):
+    """The first reply was lost, say, and the time of the lock is over."""
+    assert store.do(AcquireLock("index", "a", "a host", 1)).is_ours
+    again = AcquireLock("index", "a", "a host", SECOND)
+    with closing(open_store(url)) as another:
+        line = another._here().writers._lines["operate"]
+
+        def take_first(session: Any) -> tuple[Any, InBackground]:
+            op = AcquireLock("index", "b", "another host", 60 * SECOND)
+            found = carry_out(PostgresTransaction(session), op)
+            asking = InBackground(lambda: store.do(again))
+            wait_for_a_lock(url, what="the first owner waits for the second")
+            return found, asking
+
+        found, asking = line.transact(take_first)
+        answer = asking.answer()
+
+    assert found.is_ours
+    assert not answer.is_ours
+    assert answer.holder == "another host"
+
+
+def test_ops_of_several_kinds_lock_queues_in_one_order(url, store, connection):
+    """Otherwise two commits with the same ops in another order wait for each other."""
+    first, last = PauseQueue("a", True, ACTOR, ""), LimitQueue("b", 3, ACTOR, "")
+    store.apply([first, last])
+    connection.execute("SELECT FROM duly_queues WHERE name = 'a' FOR UPDATE")
+    writing = InBackground(lambda: store.apply([last, first]))
+    wait_for_a_lock(url, what="the write that waits")
+
+    free = connection.execute("SELECT name FROM duly_queues WHERE name = 'b' FOR UPDATE NOWAIT")
+    assert free.fetchall() == [("b",)]
+    connection.rollback()
+    writing.answer()

@@ -166,6 +166,10 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         """Open a transaction together with its first statement, in one round trip."""
         self._begins, self.transaction_number = True, None
 
+    def begin_nothing(self) -> None:
+        """Forget a transaction that was to begin with a statement that never came."""
+        self._begins = False
+
     def execute(
         self,
         query: Any,  # noqa: ANN401 - the type that the driver accepts

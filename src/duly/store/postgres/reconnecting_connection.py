@@ -85,6 +85,8 @@ class ReconnectingConnection:
         lost = moved = False
         while True:
             session = self._open()
+            # An exception from outside may have struck before the first statement of earlier work.
+            session.begin_nothing()
             try:
                 answer = work(session, lost)
             except psycopg.Error as error:

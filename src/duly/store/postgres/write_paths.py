@@ -17,9 +17,10 @@ from duly.errors import StoreBusy
 from duly.store.group_commit import Answers, Committer, Done, OpBlocked
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
-from duly.store.ops.guard import RenewKey
+from duly.store.ops.guard import AcquireKey, FailKey, FinishKey, ForgetKey, RenewKey
 from duly.store.ops.locks import RenewLock
 from duly.store.ops.op import FACTS, A, AnyOp, Op, Phase, is_alone, makes_ready, size_of, spread
+from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
@@ -52,6 +53,13 @@ COMMITTERS = {
 
 RENEWALS = (RenewLock, RenewKey)
 """Each of these ops is one statement, which is its own transaction."""
+
+
+_LOCKED = {
+    **dict.fromkeys((PauseQueue, LimitQueue, SetQueueCapacity), "queue"),
+    **dict.fromkeys((AcquireKey, FinishKey, FailKey, ForgetKey), "key"),
+}
+"""The fields that tell which row ops lock that are not about a run."""
 
 
 class _WritePart(NamedTuple):
@@ -312,8 +320,13 @@ def _committer_for(written: Sequence[AnyOp]) -> str:
     return name
 
 
-def _lock_order(op: AnyOp) -> tuple[Phase, str]:
-    return FACTS[type(op)].phase, str(getattr(op, "run_id", ""))
+def _lock_order(op: AnyOp) -> tuple[Phase, str, str]:
+    """Return the place of an op in a transaction: all transactions lock rows in one order.
+
+    Ops about the same row keep the order of the call.
+    """
+    field = _LOCKED.get(type(op), "run_id")
+    return FACTS[type(op)].phase, str(getattr(op, field, "")), field
 
 
 def _transactions(written: Sequence[AnyOp]) -> list[list[int]]:

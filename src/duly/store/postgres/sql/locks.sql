@@ -4,7 +4,9 @@
 -- Guard: only a lock that is free, or whose time is over, gets a new owner. Its fence then grows. The
 -- fence of a new lock is larger than those of all locks that were pruned. If another owner holds a
 -- lock, it is only read. A conflict would lock its row until the end of this transaction, and its owner
--- could not renew it during that time. So the statement returns the lock in either case.
+-- could not renew it during that time. So the statement returns the lock if it acquired it, or if the
+-- lock is held. It returns nothing if the lock got another owner since the statement began: its snapshot
+-- shows the owner before, which may be the one that asks again.
 WITH attempt AS (
     INSERT INTO duly_locks (name, owner, holder, fence, expires_at)
     SELECT %(name)s, %(owner)s, %(holder)s,
@@ -23,7 +25,8 @@ SELECT owner, holder, fence,
   FROM (SELECT owner, holder, fence, expires_at FROM attempt
          UNION ALL
         SELECT owner, holder, fence, expires_at FROM duly_locks
-         WHERE name = %(name)s AND NOT EXISTS (SELECT FROM attempt)) AS lock
+         WHERE name = %(name)s AND owner IS NOT NULL AND expires_at > duly_now()
+           AND NOT EXISTS (SELECT FROM attempt)) AS lock
 
 -- :name standing
 SELECT owner, holder, fence,
