@@ -1,4 +1,4 @@
-"""An exception from outside strikes after a transaction was announced, before its first statement."""
+"""An exception from outside strikes a write before the first statement of its transaction."""
 
 from typing import Any
 
@@ -16,9 +16,10 @@ def test_claims_are_committed_after_an_interrupted_hand_back(store, connection, 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(write_paths, "carry_out", interrupted)
-        store.do(HandBackUnknown(WORKER, frozenset()))
+        with pytest.raises(KeyboardInterrupt):
+            store.do(HandBackUnknown(WORKER, frozenset()))
     claimed = claimed_ids(store, 2, worker=OTHER_WORKER)
 
     running = connection.execute("SELECT id::text FROM duly_runs WHERE state = 'running'")

@@ -55,11 +55,16 @@ RENEWALS = (RenewLock, RenewKey)
 """Each of these ops is one statement, which is its own transaction."""
 
 
-_LOCKED = {
-    **dict.fromkeys((PauseQueue, LimitQueue, SetQueueCapacity), "queue"),
-    **dict.fromkeys((AcquireKey, FinishKey, FailKey, ForgetKey), "key"),
+_LOCKED_ROWS: dict[type, str] = {
+    PauseQueue: "queue",
+    LimitQueue: "queue",
+    SetQueueCapacity: "queue",
+    AcquireKey: "key",
+    FinishKey: "key",
+    FailKey: "key",
+    ForgetKey: "key",
 }
-"""The fields that tell which row ops lock that are not about a run."""
+"""The field that names the row which an op locks, if that is not the row of a run."""
 
 
 class _WritePart(NamedTuple):
@@ -325,7 +330,7 @@ def _lock_order(op: AnyOp) -> tuple[Phase, str, str]:
 
     Ops about the same row keep the order of the call.
     """
-    field = _LOCKED.get(type(op), "run_id")
+    field = _LOCKED_ROWS.get(type(op), "run_id")
     return FACTS[type(op)].phase, str(getattr(op, field, "")), field
 
 
