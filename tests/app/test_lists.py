@@ -168,6 +168,25 @@ class TestQueues:
             assert run.result(timeout=20) == 2
             assert time.monotonic() - begun < 2
 
+    def test_workers_are_woken_after_the_runs_of_a_resumed_queue_are_moved(
+        self, app, send, bill, monkeypatch
+    ):
+        app.queues.pause("mail")
+        run = send.enqueue(2)
+        with app.worker():
+            bill.enqueue().result(timeout=20)
+            app.store.do(Tick(10))
+        assert run.refresh().record.parked == "paused"
+        parked_at_wakes = []
+        monkeypatch.setattr(
+            app.store, "wake", lambda: parked_at_wakes.append(run.refresh().record.parked)
+        )
+
+        app.queues.resume("mail")
+
+        # The worker has ended, so by now the run is parked for another reason.
+        assert parked_at_wakes == ["unregistered"]
+
     def test_pausing_a_queue_does_not_stop_its_active_run(self, app):
         entered, may_continue = threading.Event(), threading.Event()
 

@@ -66,8 +66,10 @@ class Queues:
         op = PauseQueue(check_queue(name), paused, who, check_reason(reason))
         self._app.store.do(op)
         if not paused:
-            # Without the tick, workers would find the parked runs only after some seconds.
+            # Without the tick, workers would find the parked runs only after some seconds. Workers
+            # that the first op woke may have looked before the tick.
             self._app.store.do(Tick(TICK_BATCH))
+            self._app.store.wake()
 
 
 def _count(what: str, value: int | None) -> int | None:
