@@ -36,3 +36,10 @@ def test_an_op_and_its_verb_are_in_modules_of_the_same_name():
     ]
 
     assert apart == []
+
+
+def test_bodies_repeat_only_ops_that_change_nothing_when_they_are_written_again():
+    repeatable = {kind.__name__ for kind, facts in FACTS.items() if facts.is_repeatable}
+
+    enqueues, steps = {"Enqueue", "EnqueueAgain"}, {"BeginStep", "EndStep", "ForgetStep"}
+    assert repeatable == enqueues | steps | {"SendEvent"}

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from duly.carrier import CarrierMessage
 from duly.core.record import Claim
-from duly.store.ops.op import Facts, LostReply, Phase, if_found, op
+from duly.store.ops.op import Facts, Phase, if_found, op
 from duly.store.ops.upkeep import DutyTurn
 
 
@@ -70,7 +70,7 @@ class RerouteRuns(NamedTuple):
         raise NotImplementedError
 
 
-@op(Facts(Phase.CLAIM, "claim", lost_reply=LostReply.READ_BACK))
+@op(Facts(Phase.CLAIM, "claim"))
 class ClaimCarried(NamedTuple):
     """Claim one run for a live worker if it still waits for this claim. The answer may be None."""
 

@@ -6,7 +6,7 @@ Stores carry out these ops, and so does a Redis: the guard needs nothing else of
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from duly.store.ops.op import Facts, LostReply, Phase, op
+from duly.store.ops.op import Facts, Phase, op
 
 
 class GuardedKey(NamedTuple):
@@ -121,7 +121,7 @@ def guarded_from_row(acquire: AcquireKey, row: Sequence[Any]) -> Guarded:
     )
 
 
-@op(Facts(Phase.ENQUEUE, "operate", lost_reply=LostReply.REPEAT))
+@op(Facts(Phase.ENQUEUE, "operate"))
 class RenewKey(NamedTuple):
     """Hold a key for its whole lease again. The answer is whether the key is still ours."""
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from duly.store.ops.op import Facts, LostReply, Phase, op
+from duly.store.ops.op import Facts, Phase, op
 
 
 class Locked(NamedTuple):
@@ -32,7 +32,7 @@ class AcquireLock(NamedTuple):
         raise NotImplementedError
 
 
-@op(Facts(Phase.ENQUEUE, "operate", lost_reply=LostReply.REPEAT))
+@op(Facts(Phase.ENQUEUE, "operate"))
 class RenewLock(NamedTuple):
     """Hold a lock for its whole time again. The answer is whether it is still ours."""
 

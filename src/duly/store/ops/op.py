@@ -1,7 +1,7 @@
 """Ops, and the facts about each kind of op that every database needs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -36,17 +36,6 @@ class Phase(IntEnum):
     OPERATE = 3
     CLAIM = 4
     """Last, so that claims see everything that the other ops made ready."""
-
-
-class LostReply(Enum):
-    """How a store finds out what became of an op if the reply to its commit was lost."""
-
-    REPEAT = "repeat"
-    """Write the op again: the second time, it changes nothing and has the same answer."""
-    READ_BACK = "read back"
-    """Read what the op wrote, by a statement for that purpose."""
-    ASK = "ask"
-    """Ask the server for the status of the transaction."""
 
 
 Wakes = Callable[[Sequence[Any], Sequence[Any]], bool]
@@ -93,7 +82,9 @@ class Facts(NamedTuple):
     fault: str
     """The first part of the names of its fault points."""
     wakes: Wakes = never
-    lost_reply: LostReply = LostReply.ASK
+    is_repeatable: bool = False
+    """True if a body may write the op again without knowing what became of it. The second write
+    changes nothing and has the same answer."""
     is_alone: bool = False
     """True if PostgreSQL gives each such op a transaction of its own. It may lock many runs, or
     hold a duty that no other worker may do meanwhile."""
@@ -126,7 +117,7 @@ def is_alone(op: AnyOp) -> bool:
 
 def is_repeatable(ops: Iterable[AnyOp]) -> bool:
     """Return whether the ops can be written again without knowing what became of them."""
-    return all(FACTS[type(each)].lost_reply is LostReply.REPEAT for each in ops)
+    return all(FACTS[type(each)].is_repeatable for each in ops)
 
 
 def makes_ready(ops: Sequence[AnyOp], answers: Sequence[object]) -> bool:

@@ -9,7 +9,7 @@ from duly.core.concurrency_limits import ClaimLimits
 from duly.core.outcome import ErrorText
 from duly.core.record import Claims
 from duly.core.verdict import Finish, Requeue, Verdict
-from duly.store.ops.op import Facts, LostReply, Phase, always, op
+from duly.store.ops.op import Facts, Phase, always, op
 
 
 class Key(NamedTuple):
@@ -42,7 +42,7 @@ def _size_of_enqueue(enqueue: "Enqueue") -> int:
     return bytes_of(enqueue.arguments)
 
 
-_ENQUEUE = Facts(Phase.ENQUEUE, "enqueue", always, LostReply.REPEAT, size=_size_of_enqueue)
+_ENQUEUE = Facts(Phase.ENQUEUE, "enqueue", always, is_repeatable=True, size=_size_of_enqueue)
 
 
 @op(_ENQUEUE)
@@ -82,7 +82,7 @@ class Want(NamedTuple):
     limit: int
 
 
-@op(Facts(Phase.CLAIM, "claim", lost_reply=LostReply.READ_BACK))
+@op(Facts(Phase.CLAIM, "claim"))
 class ClaimRuns(NamedTuple):
     """Claim ready runs of the given tasks for a live worker."""
 
@@ -124,7 +124,7 @@ def _is_any_queued_again(settles: "Sequence[Settle]", _answers: object) -> bool:
     return Requeue in {type(settle.verdict) for settle in settles}
 
 
-@op(Facts(Phase.SETTLE, "settle", _is_any_queued_again, LostReply.REPEAT, size=_size_of_settle))
+@op(Facts(Phase.SETTLE, "settle", _is_any_queued_again, size=_size_of_settle))
 class Settle(NamedTuple):
     """Record how one attempt ended. Fenced."""
 

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from duly.core.batches import bytes_of
 from duly.core.record import StepRecord
-from duly.store.ops.op import Facts, LostReply, Phase, always, if_found, op
+from duly.store.ops.op import Facts, Phase, always, if_found, op
 from duly.store.ops.operators import RetriedRun, RetryRun
 from duly.store.ops.upkeep import DutyTurn
 
 
-@op(Facts(Phase.OPERATE, "operate", lost_reply=LostReply.REPEAT))
+@op(Facts(Phase.OPERATE, "operate", is_repeatable=True))
 class BeginStep(NamedTuple):
     """Record that a run has reached a step, and end the step if its wait is over. Fenced.
 
@@ -35,7 +35,7 @@ def _size_of_step(step: "EndStep") -> int:
     return bytes_of(step.result)
 
 
-@op(Facts(Phase.OPERATE, "operate", lost_reply=LostReply.REPEAT, size=_size_of_step))
+@op(Facts(Phase.OPERATE, "operate", is_repeatable=True, size=_size_of_step))
 class EndStep(NamedTuple):
     """Record the result of a step. Fenced. The answer is whether the claim still holds."""
 
@@ -51,7 +51,7 @@ class EndStep(NamedTuple):
         raise NotImplementedError
 
 
-@op(Facts(Phase.OPERATE, "operate", lost_reply=LostReply.REPEAT))
+@op(Facts(Phase.OPERATE, "operate", is_repeatable=True))
 class ForgetStep(NamedTuple):
     """Forget that a step has begun, because it failed. Fenced.
 
@@ -67,7 +67,7 @@ class ForgetStep(NamedTuple):
         raise NotImplementedError
 
 
-@op(Facts(Phase.ENQUEUE, "operate", always, LostReply.REPEAT))
+@op(Facts(Phase.ENQUEUE, "operate", always, is_repeatable=True))
 class SendEvent(NamedTuple):
     """Record that an event has happened, and wake the runs that wait for it.
 

@@ -79,7 +79,7 @@ def resolve(transaction: Transaction, op: ResolveStep) -> ResolvedStep:
     """Record what became of a step that a run was interrupted in, and queue the run again."""
     # A step is resolved if its run can be queued again, or has other steps to resolve.
     with transaction.savepoint("duly_resolving") as undo:
-        transaction.run("steps.lock_ended", run_id=op.run_id)
+        transaction.coordinate("steps.lock_ended", run_id=op.run_id)
         names = _resolve(transaction, op)
         for step in names:
             act = f"call step {step} done" if op.is_done else f"run step {step} again"

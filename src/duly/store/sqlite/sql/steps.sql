@@ -81,10 +81,6 @@ SELECT DISTINCT run_id FROM duly_steps INDEXED BY duly_steps_pending
  WHERE kind IN ('wait', 'gather') AND NOT done AND run_id > :after
  ORDER BY run_id LIMIT :limit
 
--- :name lock_ended
--- SQLite has one writer at a time, so this only reads.
-SELECT 1 FROM duly_history WHERE id = :run_id
-
 -- :name resolve_done
 -- The step, and all steps that had begun inside it at any depth.
 WITH RECURSIVE held (name) AS (
