@@ -5,6 +5,7 @@ import secrets
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -84,12 +85,20 @@ class Shop:
         )
 
 
-def kill_one(seen: Duly) -> None:
-    """Kill a process that runs tasks, and wait until it has ended."""
+def kill_one(seen: Duly, *, after: float = 0.0) -> None:
+    """Kill a process that has run tasks for some seconds, and wait until it has ended.
+
+    A task that is claimed has not yet begun; a process that is killed then loses none.
+    """
+    busy_since: dict[int, float] = {}
     victims: list[int] = []
 
     def is_there() -> bool:
-        victims[:] = running_children(seen)
+        now = time.monotonic()
+        busy = running_children(seen)
+        for idle in busy_since.keys() - set(busy):
+            del busy_since[idle]
+        victims[:] = [pid for pid in busy if now - busy_since.setdefault(pid, now) >= after]
         return bool(victims)
 
     wait_until(is_there, seconds=SOON, what="a worker runs tasks")

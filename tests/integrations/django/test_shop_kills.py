@@ -20,7 +20,7 @@ from tests.integrations.evidence import KILLS_VARIABLE, keep
 from tests.servers.processes import children_of, free_port, wait_until
 
 IS_PROOF = KILLS_VARIABLE in os.environ
-ORDERS, ONCE, SECONDS = (150, 50, 0.1) if IS_PROOF else (6, 2, 0.5)
+ORDERS, ONCE, SECONDS = (150, 50, 0.1) if IS_PROOF else (6, 2, 1.0)
 SUPERVISORS = 2 if IS_PROOF else 0
 """The number of supervisors killed while their children run. Each needs a lease to expire."""
 NIGHTS, EVERY = (60, 5) if IS_PROOF else (2, 2)
@@ -45,7 +45,7 @@ def test_workers_that_are_killed_while_they_run_tasks_lose_no_task(store_url, st
         # No more than this: a run that was alone in three processes that died is a poison run.
         with shop.working("-c", "2"):
             if not SUPERVISORS:
-                kill_one(seen)
+                kill_one(seen, after=SECONDS / 2)
                 kills += 1
             wait_until(
                 lambda: all(run.is_final for run in seen.runs.list(limit=200)),
