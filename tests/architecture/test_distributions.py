@@ -76,8 +76,8 @@ def test_each_wheel_has_only_its_own_packages(wheels):
         assert {
             top for file in names[name] if not info.fullmatch(top := file.partition("/")[0])
         } == packages
-    assert {"duly/store/sqlite/sql/claim.sql", "duly/py.typed"} <= names["duly"]
-    assert {f"duly_prove/sql/{kind}.sql" for kind in ("sqlite", "postgresql")} <= names[
+    assert {"duly/store/sql/claim.sqlite.sql", "duly/py.typed"} <= names["duly"]
+    assert {f"duly_prove/sql/faults.{kind}.sql" for kind in ("sqlite", "postgresql")} <= names[
         "duly_prove"
     ]
     assert [name for name in names["duly"] if "prove" in name or "demo" in name] == []

@@ -76,7 +76,6 @@ MAY_IMPORT_BY_NAME = {
     "integrations/django/task_modules.py": "modules in the settings of the user's project",
     "worker/app_loader.py": "the module that the user names on the command line",
     "worker/runners/process_main.py": "the module of a registered function, from its worker",
-    "store/statements.py": "our own package, whose folder holds the SQL",
     "prove/": "the module that the user names on the command line",
 }
 """The modules that may import another module by name. No such name comes from a store."""

@@ -131,17 +131,23 @@ UNFENCED = {
 """Writes to a running run that do not check its claim, with the reason."""
 
 
+def sql_files(dialect: str) -> list[Path]:
+    """Return the files with the statements of a dialect."""
+    return sorted((STORES / "sql").glob(f"*.{dialect}.sql"))
+
+
 def statements(dialect: str) -> dict[str, list[str]]:
     """Return the statements of a dialect by file and name, without comments.
 
     A script has several parts.
     """
     found = {}
-    for path in sorted((STORES / dialect / "sql").glob("*.sql")):
+    for path in sql_files(dialect):
+        file = path.name.partition(".")[0]
         texts = re.split(r"^-- :name (\w+)$", path.read_text(), flags=re.MULTILINE)
         for name, body in zip(texts[1::2], texts[2::2], strict=True):
             parts = body.split("-- :then\n")
-            found[f"{path.stem}.{name}"] = [re.sub(r"--[^\n]*", "", part) for part in parts]
+            found[f"{file}.{name}"] = [re.sub(r"--[^\n]*", "", part) for part in parts]
     return found
 
 
@@ -181,10 +187,11 @@ def test_a_statement_in_only_one_dialect_has_a_reason():
 
 
 def test_both_dialects_have_the_same_files():
-    for folder in ("sql", "migrations"):
-        names = [{path.name for path in (STORES / d / folder).glob("*.sql")} for d in DIALECTS]
+    statements = [{path.name.partition(".")[0] for path in sql_files(d)} for d in DIALECTS]
+    migrations = [{path.name for path in (STORES / d / "migrations").glob("*")} for d in DIALECTS]
 
-        assert names[0] == names[1]
+    assert statements[0] == statements[1]
+    assert migrations[0] == migrations[1]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -88,8 +88,8 @@ class MutatedEngine(ExitStack):
         return sqlite if self.database == "sqlite" else postgres
 
     def _edit(self, edit: Edit) -> None:
-        statements = load(self.package, edit.file)
-        place = f"{edit.statement} in {self.database}'s {edit.file}.sql"
+        statements = load(self.database, edit.file)
+        place = f"{edit.statement} in {edit.file}.{self.database}.sql"
         if edit.statement not in statements._texts:
             raise DoesNotApplyError(f"there is no {place}")
         text, count = edit.new, 1

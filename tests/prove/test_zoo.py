@@ -343,7 +343,7 @@ def test_a_mutant_applies_unless_its_database_has_nothing_to_break(mutant: str, 
 def test_an_edit_that_does_not_apply_is_an_error_and_leaves_nothing_behind(
     edit: Edit, database: str
 ):
-    statements = load(f"duly.store.{database}", "settle")
+    statements = load(database, "settle")
     before = statements["finish"]
     edits = [Edit("settle", "finish", "FROM", "OF"), edit]
 

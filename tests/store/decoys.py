@@ -6,13 +6,16 @@ one of these schemas. A decoy stands at each such place, and raises an error if 
 """
 
 import re
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+import duly.store
+
 STRANGER = "stranger"
+STORE = Path(str(duly.store.__file__)).parent
 
 _OPERATORS = [
     "+",
@@ -137,13 +140,15 @@ def _functions(connection: psycopg.Connection[Any]) -> list[str]:
     ]
 
 
+def postgres_sql() -> list[Path]:
+    """Return the files of statements and migrations for PostgreSQL."""
+    statements = (STORE / "sql").glob("*.postgres.sql")
+    return [*statements, *(STORE / "postgres" / "migrations").glob("*.sql")]
+
+
 def called() -> set[str]:
     """Return the names of PostgreSQL's functions that duly calls."""
-    folder = files("duly.store.postgres")
-    texts = [
-        path.read_text()
-        for part in ("sql", "migrations", ".")
-        for path in folder.joinpath(part).iterdir()
-        if path.name.endswith((".sql", ".py"))
-    ]
+    folder = STORE / "postgres"
+    paths = [*postgres_sql(), *folder.glob("*.py")]
+    texts = [path.read_text() for path in paths]
     return {name for text in texts for name in re.findall(r"\bpg_catalog\.(\w+)\(", text)}

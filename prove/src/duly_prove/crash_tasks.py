@@ -10,8 +10,9 @@ from duly.clock import MICROSECONDS
 from duly.context import current
 from duly.run import Run
 from duly.steps.functions import gather, sleep, step, wait_for
-from duly.store.statements import Statements, load
+from duly.store.statements import Statements
 from duly.task import Task
+from duly_prove.fault_statements import fault_statements
 
 QUEUE = "duly-prove-crashes"
 CHILDREN = "duly-prove-children"
@@ -119,7 +120,7 @@ def note(name: str, run_id: str | None = None) -> None:
 
 def statements() -> Statements:
     """Return the statements for the application's kind of database."""
-    return load("duly_prove", "sqlite" if app.store.url.startswith("sqlite:") else "postgresql")
+    return fault_statements("sqlite" if app.store.url.startswith("sqlite:") else "postgresql")
 
 
 def read_rows(run_id: str) -> list[str]:

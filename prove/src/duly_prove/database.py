@@ -1,15 +1,16 @@
 """The data that fault injection keeps in the database: a ledger, and all transitions of runs.
 
 Tables are created by a transactional run and read in transactions of the store. This module
-therefore needs no driver, and no dialect except the statements in `sql/`, one file per database.
+therefore needs no driver, and no dialect except the statements in `sql`, one file per database.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from duly.store.statements import Statements, load
+from duly.store.statements import Statements
 from duly_prove import workload
+from duly_prove.fault_statements import fault_statements
 from duly_prove.history import AttemptAtEnd, Effect, FiringAtEnd, RunAtEnd, ScheduledRun, Transition
 
 _SETUP_SECONDS = 30.0
@@ -32,7 +33,7 @@ class Database:
         self._app = workload.app
         self._store = self._app.store
         self.kind = "sqlite" if self._store.url.startswith("sqlite:") else "postgresql"
-        self._sql: Statements = load("duly_prove", self.kind)
+        self._sql: Statements = fault_statements(self.kind)
 
     def describe(self) -> dict[str, str]:
         """Return the kind and version of the database."""

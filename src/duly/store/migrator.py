@@ -1,8 +1,9 @@
 """Migrates the tables to the version that this code needs, by numbered SQL files, forward only."""
 
+from pathlib import Path
+
 from duly.errors import SchemaMismatch
 from duly.store.schema import MigratableStore, Schema, SchemaMigration
-from duly.store.statements import folder_of
 
 OLDEST_CODE = 1
 """The oldest schema version whose code may continue to use the tables of this code."""
@@ -10,7 +11,7 @@ OLDEST_CODE = 1
 
 def migrations(package: str) -> list[SchemaMigration]:
     """Return all migrations of a dialect, oldest first."""
-    folder = folder_of(package) / "migrations"
+    folder = Path(__file__).parent / package.rpartition(".")[2] / "migrations"
     files = sorted(
         (item for item in folder.iterdir() if item.name.endswith(".sql")),
         key=lambda item: item.name,

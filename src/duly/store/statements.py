@@ -1,8 +1,8 @@
 """Reads the SQL files: `-- :name x` begins a statement, `:rows(n)` stands for many rows.
 
 Text that several statements of a file share is a part: `-- :part x`, before the first statement.
-The statements, and later parts, include it as `:part(x)`. Statements of other files in the folder
-include it as `:part(file.x)`.
+The statements, and later parts, include it as `:part(x)`. Statements of other files of the same
+database include it as `:part(file.x)`.
 
 In SQLite, one statement cannot change several tables. So a statement there may be a script: several
 statements with the same parameters, separated by `-- :then`. The script's answer is the answer of
@@ -13,9 +13,11 @@ changes or returns no row, the script ends with the answer of that statement.
 import re
 from collections.abc import Callable
 from functools import cache, cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
+
+SQL_FOLDER = Path(__file__).parent / "sql"
+"""The statements of both databases, side by side. importlib.resources would be slow to import."""
 
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
 _PART = re.compile(r"^-- :part (\w+)$", re.MULTILINE)
@@ -92,15 +94,10 @@ class Statements:
 
 
 @cache
-def load(package: str, file_name: str) -> Statements:
-    """Return the statements of `sql/<file_name>.sql` in the folder of a package."""
-    text = (folder_of(package) / "sql" / f"{file_name}.sql").read_text()
-    return Statements(text, partial(load, package))
-
-
-def folder_of(package: str) -> Path:
-    """Return the folder of a dialect's files. Importing importlib.resources would be slow."""
-    return Path(str(import_module(package).__file__)).parent
+def load(dialect: str, file_name: str, folder: Path = SQL_FOLDER) -> Statements:
+    """Return the statements of the file `<file_name>.<dialect>.sql`."""
+    text = (folder / f"{file_name}.{dialect}.sql").read_text()
+    return Statements(text, partial(load, dialect, folder=folder))
 
 
 def _bodies(split: list[str]) -> dict[str, str]:

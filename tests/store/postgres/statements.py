@@ -101,7 +101,7 @@ class Case(NamedTuple):
     def sql(self) -> str:
         """The text of the statement."""
         stem, name = self.name.split(".")
-        return load("duly.store.postgres", stem)[name]
+        return load("postgres", stem)[name]
 
 
 CASES = [

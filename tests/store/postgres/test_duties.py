@@ -199,7 +199,7 @@ class TestManyWorkers:
             server.use(UPKEEP)
             for name in self.STATEMENTS:
                 stem, short = name.split(".")
-                sql = load("duly.store.postgres", stem)[short]
+                sql = load("postgres", stem)[short]
                 sql = sql.replace("$1::float8", "6.25::float8").replace("$2::integer", "8")
                 place = {"limit": 100, "queues": 100, "bytes": TRANSACTION_BYTES}
                 found[name] = server.blocks(sql, place)
@@ -305,7 +305,7 @@ class TestRechecks:
     @pytest.fixture
     def looks(self, monkeypatch) -> list[str]:
         """Which statements about waits were sent."""
-        steps = load("duly.store.postgres", "steps")
+        steps = load("postgres", "steps")
         names = {
             steps[name]: name
             for name in ("counted", "pending", "wake", "note_rechecked", "rouse_waiting")

@@ -4,12 +4,12 @@ That their operators fit exactly is shown by the decoys among which the conforma
 """
 
 import re
-from importlib.resources import files
 
 import psycopg
 import pytest
 
 from tests.servers.kinds import POSTGRES_KINDS
+from tests.store.decoys import postgres_sql
 
 pytestmark = pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS)
 
@@ -25,10 +25,8 @@ def test_every_call_of_a_function_names_its_schema(url, postgres_kind):
 
     unnamed = {
         path.name: found
-        for folder in ("sql", "migrations")
-        for path in files("duly.store.postgres").joinpath(folder).iterdir()
-        if path.name.endswith(".sql")
-        and (found := sorted(calls_of(path.read_text()) & known - _OF_THE_GRAMMAR))
+        for path in postgres_sql()
+        if (found := sorted(calls_of(path.read_text()) & known - _OF_THE_GRAMMAR))
     }
 
     assert unnamed == {}

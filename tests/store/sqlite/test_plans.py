@@ -11,7 +11,7 @@ from duly.core.states import SlotKind
 from duly.store.ops.operators import LimitQueue
 from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.sqlite import claim as claiming
-from duly.store.statements import folder_of, load
+from duly.store.statements import SQL_FOLDER, load
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
     ACTOR,
@@ -57,7 +57,7 @@ def test_a_prune_reads_no_more_payloads_than_it_may_delete(connection):
     parameters = dict.fromkeys(("older_than", "dead_older_than", "never", "look", "parent_look"), 1)
     parameters |= {"now": 10, "limit": 1000, "bytes": 8 * size, "parent_tag": "parent"}
 
-    for part in load("duly.store.sqlite", "prune").script("drop_runs")[:2]:
+    for part in load("sqlite", "prune").script("drop_runs")[:2]:
         read.clear()
         connection.execute(part.sql, parameters).fetchall()
 
@@ -69,17 +69,16 @@ def test_a_prune_reads_no_more_payloads_than_it_may_delete(connection):
 
 def test_no_statement_has_a_having_without_groups():
     """SQLite before 3.39 refuses it, and the oldest that duly runs on is older."""
-    folder = folder_of("duly.store.sqlite") / "sql"
-    for file in folder.glob("*.sql"):
-        statements = load("duly.store.sqlite", file.stem)
+    for file in SQL_FOLDER.glob("*.sqlite.sql"):
+        statements = load("sqlite", file.name.partition(".")[0])
         for name, text in statements._texts.items():
             for part in text.split("-- :then"):
-                assert part.count("HAVING") <= part.count("GROUP BY"), f"{file.stem}.{name}"
+                assert part.count("HAVING") <= part.count("GROUP BY"), f"{name} in {file.name}"
 
 
 @pytest.mark.parametrize("name", ["leave", "tally"])
 def test_a_settle_does_not_walk_the_history(connection, name):
-    sql = load("duly.store.sqlite", "settle")[name]
+    sql = load("sqlite", "settle")[name]
 
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", {"now": 1}).fetchall()
 
@@ -127,7 +126,7 @@ def _steps_of_handing_over(store):
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         connection.set_progress_handler(count, 100)
-        for part in load("duly.store.sqlite", "carry").script("fresh"):
+        for part in load("sqlite", "carry").script("fresh"):
             cursor = connection.execute(part.sql, place)
             rows = cursor.fetchall()
         assert len(rows) == 500

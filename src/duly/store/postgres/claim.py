@@ -21,7 +21,7 @@ from duly.store.postgres.limited_claims import (
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "claim")
+SQL = load("postgres", "claim")
 
 _ANNOUNCED = "(SELECT pg_catalog.pg_notify(duly_channel(), %(announcement)s)) AS announced"
 """A further column of `take`. It does not depend on the row, so it is evaluated at most once."""

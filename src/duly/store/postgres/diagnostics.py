@@ -6,7 +6,7 @@ from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import OpenTransaction
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "diagnose")
+SQL = load("postgres", "diagnose")
 
 _FULL = 0.8
 

@@ -19,7 +19,7 @@ from duly.store.protocol import Dialogue, ExternalStatement, Row
 from duly.store.queue_capacity import QueueCapacityCache
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "enqueue")
+SQL = load("postgres", "enqueue")
 
 _accepted = fast_constructor(Accepted)
 _Place = tuple[str, str]

@@ -19,7 +19,7 @@ from duly.store.postgres.pool import ConnectionPool
 from duly.store.postgres.wakeup import PostgresHints
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "floors")
+SQL = load("postgres", "floors")
 
 SLOW_SECONDS = 0.005
 """Floors are used while a look at the whole index takes longer than this."""

@@ -12,7 +12,7 @@ from duly.store.postgres.address import Address
 from duly.store.postgres.failures import translated
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "testing")
+SQL = load("postgres", "testing")
 
 
 class FreshDatabase:

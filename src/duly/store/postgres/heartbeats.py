@@ -17,7 +17,7 @@ from duly.store.postgres.failures import READ_ONLY, translated
 from duly.store.postgres.timed_statement import execute_within
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "recover")
+SQL = load("postgres", "recover")
 
 ANSWER_SECONDS = 2
 """Connecting and querying together take less time than the interval between two beats."""

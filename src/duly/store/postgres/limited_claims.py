@@ -20,7 +20,7 @@ from duly.store.postgres.arrays import texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "claim")
+SQL = load("postgres", "claim")
 
 _MARGIN_SECONDS = 15.0
 """Floors stay this far before the time of the count, for workers that do not know the limit yet.

@@ -16,7 +16,7 @@ from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.steps import wake_by_events
 from duly.store.statements import load
 
-TICK = load("duly.store.postgres", "tick")
+TICK = load("postgres", "tick")
 
 LONGEST_DUTY = "300s"
 """The time limit of a statement in a transaction that holds a duty."""

@@ -15,7 +15,7 @@ from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.postgres.steps import find_satisfied_waits
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "settle")
+SQL = load("postgres", "settle")
 
 BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
 """Outcomes that only recovery writes. If our claim has such an outcome, it was lost."""

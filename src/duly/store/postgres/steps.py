@@ -10,7 +10,7 @@ from duly.store.postgres.enqueue import check_database
 from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.statements import load
 
-SQL = load("duly.store.postgres", "steps")
+SQL = load("postgres", "steps")
 
 
 def send_on_connection(op: SendEvent, database: str, *, hint: bool) -> Dialogue[bool]:

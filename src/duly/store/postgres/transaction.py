@@ -15,7 +15,7 @@ from duly.store.postgres.settle import settle
 from duly.store.statements import load
 from duly.store.transaction import Call, Result, Row, Rows
 
-OPERATE = load("duly.store.postgres", "operate")
+OPERATE = load("postgres", "operate")
 
 
 class PostgresTransaction:
@@ -121,7 +121,7 @@ def _result(cursor: psycopg.Cursor[Row]) -> Result:
 def statement_text(name: str) -> str:
     """Return the statement `file.statement`."""
     file, _, statement = name.partition(".")
-    return load("duly.store.postgres", file)[statement]
+    return load("postgres", file)[statement]
 
 
 def encoded(parameters: Mapping[str, Any]) -> dict[str, Any]:

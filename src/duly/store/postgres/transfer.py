@@ -13,7 +13,7 @@ from duly.store.postgres.failures import translated
 from duly.store.statements import load
 from duly.store.transfer import TransferSource, TransferTable
 
-SQL = load("duly.store.postgres", "move")
+SQL = load("postgres", "move")
 _TOLD_EVERY = 1_000
 
 

@@ -28,7 +28,7 @@ from duly.store.ops.carriers import ClaimCarried
 from duly.store.ops.runs import ClaimRuns
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "claim")
+SQL = load("sqlite", "claim")
 
 _DUE = itemgetter(*map(Claim._fields.index, ("due_at", "run_id")))
 _claim = fast_constructor(Claim)

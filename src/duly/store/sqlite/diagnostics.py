@@ -12,7 +12,7 @@ from duly.store.sqlite.connection import check_owners, file_system_of, wal_can_l
 from duly.store.sqlite.file_identity import mark_as_copy
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "diagnose")
+SQL = load("sqlite", "diagnose")
 
 _FULL = 2
 _PRIVATE = 0o077

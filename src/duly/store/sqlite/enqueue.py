@@ -15,7 +15,7 @@ from duly.store.queue_capacity import QueueCapacityCache
 from duly.store.sqlite.multirow import execute_rows
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "enqueue")
+SQL = load("sqlite", "enqueue")
 
 _accepted = fast_constructor(Accepted)
 

@@ -13,7 +13,7 @@ from duly.clock import monotonic
 from duly.errors import StoreRefused
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "restore")
+SQL = load("sqlite", "restore")
 NO_INODE = -1
 """A backup stores this instead of an inode, so that it counts as a copy wherever it is put."""
 

@@ -11,7 +11,7 @@ from duly.store.sqlite.transaction import transaction_at
 from duly.store.statements import load
 from duly.store.verbs.operators import end_queued
 
-TICK = load("duly.store.sqlite", "tick")
+TICK = load("sqlite", "tick")
 
 
 def tick(cursor: sqlite3.Cursor, op: Tick, now: int) -> Ticked:

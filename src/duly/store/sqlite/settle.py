@@ -11,7 +11,7 @@ from duly.store.sqlite.multirow import execute_rows
 from duly.store.sqlite.steps import is_wait_satisfied
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "settle")
+SQL = load("sqlite", "settle")
 
 BY_OTHERS = frozenset({"lost", "handed_back", "stopped"})
 """Outcomes that only recovery writes. If our claim has one of these, the claim was lost."""

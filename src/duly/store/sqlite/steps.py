@@ -8,7 +8,7 @@ from duly.store.protocol import Dialogue, ExternalStatement
 from duly.store.sqlite.enqueue import check_place
 from duly.store.statements import load
 
-SQL = load("duly.store.sqlite", "steps")
+SQL = load("sqlite", "steps")
 
 
 def send_on_connection(op: SendEvent, path: Path, now: int) -> Dialogue[bool]:

@@ -141,7 +141,7 @@ def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
 def script(name: str) -> tuple[ScriptPart, ...]:
     """Return the parts of the statement with this name."""
     file, _, statement = name.partition(".")
-    return load("duly.store.sqlite", file).script(statement)
+    return load("sqlite", file).script(statement)
 
 
 @cache

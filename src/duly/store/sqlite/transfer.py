@@ -11,7 +11,7 @@ from duly.store.sqlite.store import SqliteStore
 from duly.store.statements import load
 from duly.store.transfer import TransferTable
 
-SQL = load("duly.store.sqlite", "move")
+SQL = load("sqlite", "move")
 
 TABLES = (
     "duly_queues",
