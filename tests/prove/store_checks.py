@@ -13,7 +13,7 @@ import pytest
 
 from duly.store.postgres import floors, reconnecting_connection
 from duly.store.store_factory import open_store
-from tests.servers.cutting_proxy import UNANSWERED, cut_everywhere, proxy_before
+from tests.servers.cutting_proxy import UNANSWERED, CuttingProxy, cut_everywhere, proxy_before
 from tests.store.conformance import test_apply, test_floors, test_hints, test_steps
 from tests.store.conformance.stores import ServerClock, opened_tables
 from tests.store.conformance.verbs import (
@@ -61,11 +61,9 @@ def check_hints(options: dict[str, Any], url: str) -> None:
         )
 
 
-SWEEPS = 2
-"""A client may send the same messages in more or fewer pieces, so one sweep can miss a commit."""
-
-
-def check_losses(test: Callable[..., None], url: str) -> None:
+@contextmanager
+def cut_off(url: str) -> Iterator[tuple[Any, Any, CuttingProxy]]:
+    """Open a store whose connections a proxy can cut, and the same store past the proxy."""
     with (
         pytest.MonkeyPatch.context() as patch,
         proxy_before(url) as (proxy, through),
@@ -73,17 +71,25 @@ def check_losses(test: Callable[..., None], url: str) -> None:
         closing(open_store(url)) as reader,
     ):
         patch.setattr(reconnecting_connection, "OLD_SESSION_SECONDS", 30.0)
-        for _ in range(SWEEPS):
-            test(store, reader, partial(cut_everywhere, proxy, UNANSWERED))
+        yield store, reader, proxy
+
+
+def check_loss_of_settles(url: str) -> None:
+    with cut_off(url) as (store, reader, proxy):
+        test_losses.test_a_settle_is_written_once(
+            store, reader, partial(cut_everywhere, proxy, UNANSWERED)
+        )
+
+
+def check_loss_of_logs(url: str) -> None:
+    with cut_off(url) as (store, reader, proxy):
+        test_losses.test_log_lines_are_written_once_if_the_answer_to_their_commit_is_lost(
+            store, reader, proxy
+        )
 
 
 def check_loss_of_an_enqueue(url: str) -> None:
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        proxy_before(url) as (proxy, through),
-        test_losses.opened_through(through) as store,
-        closing(open_store(url)) as reader,
-    ):
+    with pytest.MonkeyPatch.context() as patch, cut_off(url) as (store, reader, proxy):
         test_losses.test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(
             store, reader, proxy, patch
         )
@@ -125,8 +131,8 @@ STORE_ZOO: dict[str, dict[str, Check]] = {
     },
     "repeats_lost_commits": {
         "enqueue": check_loss_of_an_enqueue,
-        "settle": partial(check_losses, test_losses.test_a_settle_is_written_once),
-        "logs": partial(check_losses, test_losses.test_log_lines_are_written_once),
+        "settle": check_loss_of_settles,
+        "logs": check_loss_of_logs,
     },
     "admits_without_a_lock": {
         "queue": partial(check_admission, "queue"),

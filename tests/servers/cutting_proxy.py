@@ -12,6 +12,9 @@ import pytest
 ANSWER_SECONDS = 2.0
 ENOUGH = 60
 
+COMMITTED = b"C\0\0\0\x0bCOMMIT\0"
+"""The answer of a server that has committed a transaction."""
+
 _FLUSH = b"H\0\0\0\4"
 """The message of the protocol that asks for the answers to earlier messages."""
 
@@ -36,7 +39,7 @@ class CuttingProxy:
         self._left = 0
         self._how = UNSEEN
         self._hanging: list[socket.socket] = []
-        self._cuts_answer = False
+        self._lost_answer: bytes | None = None
         self.struck = False
         self.is_down = False
         self.before_connecting: Callable[[], None] = nothing
@@ -54,9 +57,9 @@ class CuttingProxy:
         with self._mutex:
             self._left, self._how, self.struck = nth, how, False
 
-    def cut_next_answer(self) -> None:
-        """Cut when some server answers; it has then done all that it was asked."""
-        self._cuts_answer = True
+    def cut_next_answer(self, containing: bytes = b"") -> None:
+        """Cut when some server answers, with these bytes; it has then done what it was asked."""
+        self._lost_answer = containing
 
     def _accept(self) -> None:
         while True:
@@ -116,8 +119,8 @@ class CuttingProxy:
     ) -> None:
         with suppress(OSError):
             while piece := server.recv(1 << 20):
-                if self._cuts_answer:
-                    self._cuts_answer = False
+                if self._lost_answer is not None and self._lost_answer in piece:
+                    self._lost_answer = None
                     break
                 if silent.is_set():
                     answered.set()

@@ -19,6 +19,7 @@ from duly.store.ops.runs import Settled
 from duly.store.ops.updates import AddLogs
 from duly.store.store_factory import open_store
 from tests.servers.cutting_proxy import (
+    COMMITTED,
     HALF_OPEN,
     UNANSWERED,
     UNSEEN,
@@ -233,6 +234,16 @@ def test_log_lines_are_written_once(store, reader, sweep):
         assert [line.message for line in reader.list_logs(held.run_id, 10)] == ["one", "two"]
 
     assert sweep(arrange, act) >= 3
+
+
+def test_log_lines_are_written_once_if_the_answer_to_their_commit_is_lost(store, reader, proxy):
+    held = enqueue_and_claim(store)
+    lines = ((1, "info", "one"), (2, "info", "two"))
+    proxy.cut_next_answer(containing=COMMITTED)
+
+    assert store.apply([AddLogs(held.run_id, held.claim_number, lines)]) == [True]
+
+    assert [line.message for line in reader.list_logs(held.run_id, 10)] == ["one", "two"]
 
 
 def test_reads_are_answered(store, sweep):
