@@ -11,7 +11,7 @@ import duly
 from duly import Duly
 from duly.store.ops.steps import RecheckWaits
 from duly.store.ops.upkeep import RegisterWorker
-from duly.store.postgres.maintenance import TICK
+from duly.store.statements import load
 from duly.worker.services import recovery
 from duly.worker.services.recovery import Recoverer
 from tests.servers.processes import wait_until
@@ -31,7 +31,9 @@ def holder(app: Duly, store_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 def hold(holder: psycopg.Connection[Any], duty: str) -> None:
     """Be in the middle of a duty."""
-    assert holder.execute(TICK["lock_duty"], {"duty": duty, "longest": "300s"}).fetchone()[0]
+    assert holder.execute(
+        load("postgres", "tick")["lock_duty"], {"duty": duty, "longest": "300s"}
+    ).fetchone()[0]
 
 
 def kill(holder: psycopg.Connection[Any], store_url: str) -> None:

@@ -16,7 +16,6 @@ from duly.store.ops.recovery import RecoverOrphans
 from duly.store.ops.steps import RecheckWaits
 from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts, Tick
 from duly.store.postgres.connection import PostgresSession
-from duly.store.postgres.maintenance import TICK
 from duly.store.postgres.session_settings import UPKEEP
 from duly.store.statements import load
 from duly.store.store_factory import open_store
@@ -61,7 +60,7 @@ def other(url: str, store: Any) -> Iterator[Any]:
 def hold(connection: psycopg.Connection[Any], duty: str) -> None:
     """Hold a duty as a worker does that is in the middle of it, until the transaction ends."""
     place = {"duty": duty, "longest": "300s"}
-    assert connection.execute(TICK["lock_duty"], place).fetchone()[0]
+    assert connection.execute(load("postgres", "tick")["lock_duty"], place).fetchone()[0]
 
 
 def add_workers(connection: psycopg.Connection[Any], count: int, *, tasks: int = 150) -> None:

@@ -10,10 +10,9 @@ import pytest
 from duly.core.states import SlotKind
 from duly.store.ops.carriers import RerouteRuns
 from duly.store.ops.runs import Enqueue
-from duly.store.postgres import maintenance
-from duly.store.postgres.maintenance import TICK
+from duly.store.statements import load
 from duly.store.store_factory import open_store
-from duly.store.verbs import carriers
+from duly.store.verbs import carriers, upkeep
 from tests.servers.kinds import POSTGRES_KINDS
 from tests.store.conformance.verbs import (
     LANE,
@@ -40,7 +39,7 @@ LOOKS = 4
 
 @pytest.fixture(autouse=True)
 def _some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "TICK_BATCH", SOME)
+    monkeypatch.setattr(upkeep, "TICK_BATCH", SOME)
     monkeypatch.setattr(carriers, "TICK_BATCH", SOME)
 
 
@@ -142,7 +141,7 @@ def test_ticks_that_follow_each_other_note_one_look_in_a_second(store, connectio
 
 def test_a_tick_does_not_wait_for_another_one_that_notes_its_look(store, connection, run_ids):
     place = {"name": "parked", "reached": QUEUES[0]}
-    connection.execute(TICK["note_reached"], place)
+    connection.execute(load("postgres", "tick")["note_reached"], place)
 
     ticked = tick(store)
     connection.commit()

@@ -2,17 +2,22 @@
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
 
+from duly.clock import SystemClock
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.states import SlotKind
-from duly.store.ops.operators import LimitQueue
+from duly.store.ops.operators import LimitQueue, PauseQueue
 from duly.store.ops.runs import ClaimRuns, Want
+from duly.store.ops.upkeep import Tick
 from duly.store.sqlite import claim as claiming
+from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.statements import SQL_FOLDER, load
 from duly.store.store_factory import open_store
+from duly.store.verbs.verb import carry_out
 from tests.store.conformance.verbs import (
     ACTOR,
     LANE,
@@ -99,6 +104,53 @@ def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_end
             succeed(store, found)
 
         assert _steps(store, op) <= few * 1.2
+
+
+@pytest.mark.parametrize("what", ["ready", "later", "parked", "due", "stuck", "old"])
+def test_a_tick_costs_the_same_however_many_runs_there_are(tmp_path, what):
+    with open_at(tmp_path / "duly.db") as store:
+        register(store)
+        add_runs(store, what, 100)
+        few = _steps_of_a_tick(store)
+        add_runs(store, what, 3_000)
+
+        assert _steps_of_a_tick(store) <= few * 1.2
+
+
+def add_runs(store, what, number):
+    """Add runs that a tick must step over, or of which it handles only a part."""
+    options = {
+        "later": {"delay_seconds": 3_600},
+        "due": {"delay_seconds": 0.001},
+        "parked": {"queue": "paused"},
+        "stuck": {"task": "unknown"},
+        "old": {"expires_seconds": 0.001},
+    }
+    if what == "parked":
+        store.do(PauseQueue("paused", paused=True, actor=ACTOR))
+    enqueue_many(store, number, **options.get(what, {}))
+    if what == "parked":
+        while store.do(Tick(1_000)).parked:
+            pass
+    time.sleep(0.002)
+
+
+def _steps_of_a_tick(store):
+    """Count what SQLite does for a tick that may handle 50 runs, and undo it."""
+    steps = 0
+
+    def count():
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.set_progress_handler(count, 1)
+        carry_out(SqliteTransaction(connection.cursor(), SystemClock()), Tick(50))
+        connection.set_progress_handler(None, 0)
+        connection.execute("ROLLBACK")
+    return steps
 
 
 def test_handing_runs_over_counts_the_runs_of_a_limited_queue_once(tmp_path):

@@ -52,6 +52,8 @@ class Ticked(NamedTuple):
     """Microseconds until the next run becomes due."""
     has_more: bool = False
     """True if it left runs because there were many, or because their arguments are large."""
+    dead_rows: int = 0
+    """How many dead rows claims step over. SQLite has none."""
 
 
 @op(Facts(Phase.OPERATE, "operate", is_alone=True))

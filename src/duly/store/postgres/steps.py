@@ -23,16 +23,6 @@ def send_on_connection(op: SendEvent, database: str, *, hint: bool) -> Dialogue[
     return sent is not None
 
 
-def wake_by_events(session: PostgresSession, limit: int) -> None:
-    """Wake the runs that wait for events whose transactions have committed."""
-    found = session.execute(SQL["take_wakeups"], {"limit": limit}).fetchall()
-    if found:
-        names = {"names": texts([name for (name,) in found])}
-        # A settle that suspends a run at the same time has committed by now, or sees the event.
-        session.execute(SQL["lock_wakes"], names)
-        session.execute(SQL["rouse_waiting"], names)
-
-
 def find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, str]]) -> set[str]:
     """Return the runs whose wait, which is about to begin, is already satisfied.
 

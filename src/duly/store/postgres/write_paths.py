@@ -24,9 +24,8 @@ from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
-from duly.store.ops.upkeep import Tick
+from duly.store.ops.upkeep import Ticked
 from duly.store.outage_wait import as_repeatable
-from duly.store.postgres import maintenance
 from duly.store.postgres.address import Address
 from duly.store.postgres.claim import PostgresClaims
 from duly.store.postgres.connection import PostgresSession
@@ -282,27 +281,18 @@ class WritePaths:
 
         self._lines["operate"].transact(write)
         _hit(points, "after_commit")
-        if any(isinstance(op, Tick) for op in written):
-            self._sweep_after_ticks(answers)
+        for answer in answers:
+            if isinstance(answer, Ticked):
+                self._sweeper.look(answer.dead_rows)
         if makes_ready(written, answers):
             self.hints.send()
         return answers
 
     def _carry_out(self, session: PostgresSession, op: Any) -> object:  # noqa: ANN401
         try:
-            if not maintenance.has_turn(session, op):
-                return None
-            if isinstance(op, Tick):
-                return maintenance.tick(session, op)
             return carry_out(PostgresTransaction(session), op)
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
-
-    def _sweep_after_ticks(self, answers: Answers) -> None:
-        for place, answer in enumerate(answers):
-            if isinstance(answer, maintenance.TickResult):
-                self._sweeper.look(answer.dead_rows)
-                answers[place] = answer.ticked
 
 
 def _parts(written: Sequence[AnyOp]) -> list[_WritePart]:

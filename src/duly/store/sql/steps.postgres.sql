@@ -122,9 +122,11 @@ SELECT pg_catalog.pg_notify(duly_channel(), '{"v":1}') FROM noted
 -- :name take_wakeups
 WITH taken AS MATERIALIZED (
     SELECT id FROM duly_wakeups ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), dropped AS (
+    DELETE FROM duly_wakeups WHERE id = ANY (ARRAY(SELECT id FROM taken))
+    RETURNING event
 )
-DELETE FROM duly_wakeups WHERE id = ANY (ARRAY(SELECT id FROM taken))
-RETURNING event
+SELECT pg_catalog.array_agg(event) FROM dropped
 
 -- :name rouse_waiting
 UPDATE duly_waiting

@@ -1,6 +1,6 @@
 -- tick: bounded upkeep of the tables that claims read. Usually one worker at a time does it (lock_duty,
 -- take_turn). A worker may also tick without the lock, so rows that another transaction has locked
--- are skipped. SQLite has one writer and loops over the lanes in Python instead.
+-- are skipped.
 -- No statement joins a growing table with the rows that it picked. The reason is in claim.sql.
 
 -- :name lock_duty
@@ -24,15 +24,17 @@ WITH due AS MATERIALIZED (
                          pg_catalog.hashtextextended(duly_channel() || ' ' || %(duty)s, 1685417083))
            END AS is_mine,
            pg_catalog.set_config('statement_timeout', %(longest)s, true)
+), taken AS (
+    INSERT INTO duly_duties (name, done_at)
+    SELECT %(duty)s, pg_catalog.statement_timestamp() FROM due WHERE is_mine
+        ON CONFLICT (name) DO UPDATE
+       SET done_at = excluded.done_at
+        -- Another worker may have done it after this statement's snapshot was taken.
+     WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s::float8 * interval '1 second'
+                AND duly_duties.done_at <= excluded.done_at)
+    RETURNING true
 )
-INSERT INTO duly_duties (name, done_at)
-SELECT %(duty)s, pg_catalog.statement_timestamp() FROM due WHERE is_mine
-    ON CONFLICT (name) DO UPDATE
-   SET done_at = excluded.done_at
-    -- Another worker may have done it after this statement's snapshot was taken.
- WHERE NOT (duly_duties.done_at > excluded.done_at - %(seconds)s::float8 * interval '1 second'
-            AND duly_duties.done_at <= excluded.done_at)
-RETURNING true
+SELECT EXISTS (SELECT FROM taken)
 
 -- :name unpark
 WITH registered AS MATERIALIZED (
@@ -159,7 +161,7 @@ SELECT %(name)s, pg_catalog.statement_timestamp(), %(reached)s
             AND duly_duties.done_at <= excluded.done_at)
 
 -- :name expire
--- Ends runs that expired before they started. SQLite reads them first, then ends them.
+-- Ends runs that expired before they started.
 WITH old_ready AS MATERIALIZED (
     SELECT id, pg_catalog.octet_length(arguments) AS bytes FROM duly_runs
      WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= duly_now()

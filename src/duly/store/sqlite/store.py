@@ -31,7 +31,6 @@ from duly.store.ops.op import (
 )
 from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle
 from duly.store.ops.steps import SendEvent
-from duly.store.ops.upkeep import Tick
 from duly.store.outage_wait import (
     as_repeatable,
     retry_after_error,
@@ -54,7 +53,6 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.file_identity import adopt_file_if_idle
 from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, heartbeat_file_path
 from duly.store.sqlite.inspector import SqliteInspector
-from duly.store.sqlite.maintenance import tick
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.settle import settle
 from duly.store.sqlite.task_transaction import SqliteTaskTransaction
@@ -232,8 +230,6 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
             return [claim(cursor, op, self._claim_time(now)) for op in ops]
         if kind is ClaimCarried:
             return [claim_carried(cursor, op, self._claim_time(now)) for op in ops]
-        if kind is Tick:
-            return [tick(cursor, op, now) for op in ops]
         return [carry_out(transaction, op) for op in ops]
 
     def _claim_time(self, now: int) -> ClaimTime:

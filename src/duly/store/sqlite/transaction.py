@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
-from duly.clock import Clock, SystemClock, boot_id
+from duly.clock import Clock, boot_id
 from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.refusal import ValueRefused
 from duly.store.sqlite.enqueue import enqueue
@@ -128,13 +128,6 @@ class SqliteTransaction:
             if is_answer:
                 answer = number, rows
         return answer
-
-
-def transaction_at(cursor: sqlite3.Cursor, now: int) -> SqliteTransaction:
-    """Return a transaction with a wall time that the caller has already read."""
-    transaction = SqliteTransaction(cursor, SystemClock())
-    transaction.now = now
-    return transaction
 
 
 @cache

@@ -101,6 +101,19 @@ def _resolve(transaction: Transaction, op: ResolveStep) -> tuple[str, ...]:
     return tuple(name for (name,) in rows)
 
 
+def wake_by_events(transaction: Transaction, limit: int) -> None:
+    """Wake the runs that wait for events whose transactions have committed.
+
+    On SQLite, the statement that sends an event wakes them.
+    """
+    found = transaction.coordinate("steps.take_wakeups", limit=limit)
+    names = found and found[0]
+    if names:
+        # A settle that suspends a run at the same time has committed by now, or sees the event.
+        transaction.coordinate("steps.lock_wakes", names=names)
+        transaction.coordinate("steps.rouse_waiting", names=names)
+
+
 @verb(SendEvent)
 def send_event(transaction: Transaction, op: SendEvent) -> bool:
     """Record an event. If it was sent before, its first payload stays.

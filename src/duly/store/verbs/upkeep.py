@@ -10,8 +10,9 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.store.count_rollup import COUNT_ROLLUPS, default_retention, next_prune_position
-from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts
+from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
 from duly.store.transaction import Call, Transaction
+from duly.store.verbs.steps import wake_by_events
 from duly.store.verbs.verb import verb
 
 _KINDS = (
@@ -33,6 +34,26 @@ def register(transaction: Transaction, op: RegisterWorker) -> None:
     worker = op._asdict()
     calls = ("recover.register", "recover.forget_retentions", "recover.note_retentions")
     transaction.execute_all([Call(name, worker) for name in calls])
+
+
+@verb(Tick)
+def tick(transaction: Transaction, op: Tick) -> Ticked:
+    """Wake runs by events, promote due runs, park, unpark and expire, each up to the limit."""
+    wake_by_events(transaction, op.limit)
+    place = {"limit": op.limit, "bytes": TRANSACTION_BYTES, "queues": TICK_BATCH}
+    names = ("tick.unpark", "tick.promote", "tick.park", "tick.expire")
+    calls = [*(Call(name, place) for name in names), Call("tick.next_due", {})]
+    unparked, promoted, park, expire, next_due = transaction.execute_all(calls)
+    ((due_in, dead_rows),) = next_due.rows
+    # A script returns no row if there was nothing to do.
+    parked, left_parked, before, reached = park.rows[0] if park.rows else (0, False, "", "")
+    expired, left_expired = expire.rows[0] if expire.rows else (0, False)
+    if parked < op.limit and not left_parked and reached != before:
+        # There are too many queues for one op. The next op continues after these.
+        transaction.coordinate("tick.note_reached", name="parked", reached=reached)
+    numbers = {unparked.number, promoted.number, parked, expired}
+    has_more = bool(left_parked or left_expired) or max(numbers) >= op.limit
+    return Ticked(promoted.number, parked, expired, due_in, has_more, dead_rows)
 
 
 @verb(Prune)
