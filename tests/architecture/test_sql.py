@@ -54,8 +54,7 @@ ONE_DIALECT = {
             "enqueue.known",
             "enqueue.ready_one",
             "enqueue.ready_one_and_hint",
-            "steps.lock_waits",
-            "steps.send_and_hint",
+            "settle.lock_waits",
             "claim.limited_queues",
             "claim.lock_limit",
             "claim.take_from_queue",
@@ -89,7 +88,7 @@ ONE_DIALECT = {
     "recover.peers": "hints on SQLite contain no runs",
     "recover.condemn": "SQLite's workers beat in files, not in rows",
     **dict.fromkeys(
-        [f"restore.{each}" for each in ("has_identity", "has_work", "inode", "adopt_file")],
+        [f"restore.{each}" for each in ("has_identity", "identity", "adopt_file")],
         "a PostgreSQL database is not a file that can be copied",
     ),
     **dict.fromkeys(
@@ -101,7 +100,6 @@ ONE_DIALECT = {
         "SQLite keeps no dead index entries for the transactions of others",
     ),
     "inspect.now": "SQLite's wall time is the host's, not the database's",
-    "inspect.schema": "SQLite reads its schema before it has any statement file",
 }
 """Statements that only one dialect has, with the reason."""
 

@@ -222,20 +222,19 @@ CASES = [
     Case("steps.begun", STEP, 2, UPKEEP),
     Case("steps.lock_ended", ENDED, 1, UPKEEP),
     Case(
-        "steps.lock_waits",
+        "settle.lock_waits",
         {"ids": texts(ids_of(RUNNING)), "names": texts(["wait"] * BATCH)},
         settings=UPKEEP,
     ),
     *(
         Case(
-            "steps.is_wait_satisfied",
+            "settle.is_wait_satisfied",
             {"ids": texts(ids_of(RUNNING)), "names": texts([name] * BATCH)},
             settings=UPKEEP,
         )
         for name in ("wait", "gather")
     ),
-    Case("steps.send", {"name": "another", "payload": "1"}, 1, UPKEEP),
-    Case("steps.send_and_hint", {"name": "another", "payload": "1"}, 1, UPKEEP),
+    Case("steps.send", {"name": "another", "payload": "1", "hint": True}, 1, UPKEEP),
     Case("steps.take_wakeups", {"limit": BATCH}, settings=UPKEEP),
     Case("steps.rouse_waiting", {"names": texts(["event 1000001"])}, 1, UPKEEP),
     Case("steps.wake", {"run_ids": texts(ids_of(DELAYED))}, settings=UPKEEP),
@@ -368,9 +367,9 @@ CASES = [
     ),
 ]
 
-_OF_CALLERS = {"enqueue.enqueue_in_callers_transaction", "steps.send", "steps.send_and_hint"}
+_OF_CALLERS = {"enqueue.enqueue_in_callers_transaction", "steps.send"}
 _OF_BODIES = {"journal.holds", "journal.progress", "steps.end", "steps.holds", "steps.one"}
-_BY_BODIES_ENDS = {"steps.is_wait_satisfied", "steps.lock_waits"}
+_BY_BODIES_ENDS = {"settle.is_wait_satisfied", "settle.lock_waits"}
 _AT_THE_END = {"enable_seqscan": "off"}
 """Before these, such a session is told to go by indexes."""
 

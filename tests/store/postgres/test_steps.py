@@ -10,7 +10,7 @@ import pytest
 from duly.connections import execute_dialogue
 from duly.store.ops.operators import Cancel
 from duly.store.ops.steps import BeginStep, RecheckWaits, SendEvent, WakeRuns
-from duly.store.postgres.steps import SQL
+from duly.store.postgres.transaction import statement_text
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.test_steps import suspend
@@ -90,7 +90,7 @@ def test_an_event_that_is_being_sent_keeps_only_its_own_senders_waiting(store, u
 
 def test_a_transaction_that_waits_or_wakes_takes_a_bounded_number_of_locks(store, connection):
     names = [f"event {number}" for number in range(500)]
-    connection.execute(SQL["lock_wakes"], {"names": names})
+    connection.execute(statement_text("steps.lock_wakes"), {"names": names})
 
     held = connection.execute(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
@@ -102,8 +102,8 @@ def test_a_transaction_that_waits_or_wakes_takes_a_bounded_number_of_locks(store
 def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connection):
     held = wait_for_event(store, "paid")
     place = {"ids": [held.run_id], "names": ["name"]}
-    connection.execute(SQL["lock_waits"], place)
-    assert connection.execute(SQL["is_wait_satisfied"], place).fetchall() == []
+    connection.execute(statement_text("settle.lock_waits"), place)
+    assert connection.execute(statement_text("settle.is_wait_satisfied"), place).fetchall() == []
     connection.execute(
         "INSERT INTO duly_waiting (id, task, queue, lane, priority, claim_number, created_at,"
         " due_at, arguments) SELECT id, task, queue, lane, priority, claim_number, created_at,"
@@ -125,7 +125,7 @@ def test_a_wake_up_waits_for_the_suspension_that_is_under_way(url, store, connec
     held = enqueue_and_claim(store)
     store.do(BeginStep(held.run_id, held.claim_number, "name", "gather", "[]"))
     place = {"ids": [held.run_id], "names": ["name"]}
-    connection.execute(SQL["lock_waits"], place)
+    connection.execute(statement_text("settle.lock_waits"), place)
 
     waking = InBackground(lambda: store.apply([WakeRuns((held.run_id,))]))
     wait_for_a_lock(url, what="who wakes waits for the suspension")
@@ -141,7 +141,7 @@ SELECT objid::bigint FROM pg_locks
 """
 
 
-@pytest.mark.parametrize("statement", ["lock_wakes", "lock_waits"])
+@pytest.mark.parametrize("statement", ["steps.lock_wakes", "settle.lock_waits"])
 def test_all_transactions_take_the_locks_of_waits_in_one_order(
     url, store, connection, statement: str
 ):
@@ -149,8 +149,8 @@ def test_all_transactions_take_the_locks_of_waits_in_one_order(
     names = [f"event {number}" for number in range(20)]
     held = [wait_for_event(store, name) for name in names]
     places = {
-        "lock_wakes": {"names": names},
-        "lock_waits": {"ids": [each.run_id for each in held], "names": ["name"] * len(held)},
+        "steps.lock_wakes": {"names": names},
+        "settle.lock_waits": {"ids": [each.run_id for each in held], "names": ["name"] * len(held)},
     }
     every = "SELECT DISTINCT duly_wait_lock(name) FROM unnest(%s::text[]) AS name ORDER BY 1"
     locks = [lock for (lock,) in connection.execute(every, [names]).fetchall()]
@@ -161,7 +161,9 @@ def test_all_transactions_take_the_locks_of_waits_in_one_order(
         closing(psycopg.connect(url)) as other,
         closing(psycopg.connect(url, autocommit=True)) as watcher,
     ):
-        taking = InBackground(lambda: other.execute(SQL[statement], places[statement]).fetchall())
+        taking = InBackground(
+            lambda: other.execute(statement_text(statement), places[statement]).fetchall()
+        )
         wait_for_a_lock(url, what="the statement waits for the lock in the middle")
         pid = other.info.backend_pid
         taken, awaited = (

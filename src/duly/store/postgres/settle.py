@@ -12,7 +12,6 @@ from duly.store.ops.runs import Settle, Settled
 from duly.store.postgres.arrays import flags, numbers, optional_texts, texts
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
-from duly.store.postgres.steps import find_satisfied_waits
 from duly.store.statements import load
 
 SQL = load("postgres", "settle")
@@ -57,9 +56,20 @@ def settle(session: PostgresSession, ops: Sequence[Settle]) -> list[Settled]:
         finished = _count(session.execute(SQL["finish"], _endings(finishing)))
     if again:
         awaiting = _awaiting(again)
-        roused = find_satisfied_waits(session, awaiting) if awaiting else set()
+        roused = _find_satisfied_waits(session, awaiting) if awaiting else set()
         requeued = set(session.execute(SQL["requeue"], _requeues(again, roused)).fetchall())
     return _answers(session, ops, finished=finished, requeued=requeued)
+
+
+def _find_satisfied_waits(session: PostgresSession, waits: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the runs whose wait, which is about to begin, is already satisfied.
+
+    There are two statements. The second sees commits made while the first waited for its locks.
+    """
+    ids, names = zip(*waits, strict=True)
+    place = {"ids": texts(ids), "names": texts(names)}
+    session.execute(SQL["lock_waits"], place)
+    return {run_id for (run_id,) in session.execute(SQL["is_wait_satisfied"], place).fetchall()}
 
 
 def place_of(ops: Sequence[Settle]) -> dict[str, str | None]:

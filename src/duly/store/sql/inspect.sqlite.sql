@@ -483,3 +483,6 @@ SELECT coalesce(
 
 -- :name columns_of
 SELECT name FROM pragma_table_info(:table)
+
+-- :name schema
+SELECT max(version), max(oldest_code) FROM duly_schema

@@ -32,15 +32,13 @@ UPDATE duly_bulk_acts SET ended_at = :now, error = 'restored from a backup'
 -- :name has_identity
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'duly_store'
 
--- :name inode
--- The inode of this store's file. On PostgreSQL, a database is not a file that can be copied.
-SELECT max(inode) FROM duly_store
+-- :name identity
+-- The inode of this store's file, and whether it has runs or schedules that may also run in another
+-- copy. On PostgreSQL, a database is not a file that can be copied.
+SELECT (SELECT max(inode) FROM duly_store),
+       EXISTS (SELECT 1 FROM duly_runs)
+    OR EXISTS (SELECT 1 FROM duly_waiting)
+    OR EXISTS (SELECT 1 FROM duly_schedules WHERE state = 'active')
 
 -- :name adopt_file
 UPDATE duly_store SET inode = :inode WHERE inode IS NOT :inode
-
--- :name has_work
--- True if the file has runs or schedules that may also run in another copy.
-SELECT EXISTS (SELECT 1 FROM duly_runs)
-    OR EXISTS (SELECT 1 FROM duly_waiting)
-    OR EXISTS (SELECT 1 FROM duly_schedules WHERE state = 'active')

@@ -167,3 +167,23 @@ SELECT op.id::text, op.claim_number, coalesce(run.cancel_requested, false),
        SELECT outcome FROM duly_attempts AS attempt
         WHERE attempt.run_id = op.id AND attempt.claim_number = op.claim_number
        OFFSET 0) AS attempt ON true
+
+-- :name lock_waits
+-- A transaction that wakes runs takes the same locks exclusively, so one of the two sees the other.
+SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)
+  FROM (SELECT DISTINCT duly_wait_lock(CASE step.kind WHEN 'wait' THEN step.awaited
+                                       ELSE op.id::text END) AS wait
+          FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
+         CROSS JOIN LATERAL (
+               SELECT kind, awaited FROM duly_steps
+                WHERE duly_steps.run_id = op.id AND duly_steps.name = op.name
+               OFFSET 0) AS step
+         ORDER BY wait) AS waits
+
+-- :name is_wait_satisfied
+SELECT op.id::text
+  FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
+ CROSS JOIN LATERAL (
+       SELECT 1 FROM duly_awake AS awake
+        WHERE awake.run_id = op.id AND awake.name = op.name
+       OFFSET 0) AS found

@@ -203,3 +203,6 @@ UPDATE duly_keys
   FROM duly_history AS run
  WHERE run.id = :run_id AND run.claim_number = :claim_number AND run.key IS NOT NULL
    AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
+
+-- :name is_wait_satisfied
+SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)

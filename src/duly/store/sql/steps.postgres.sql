@@ -68,28 +68,8 @@ SELECT run_id::text, name, kind, done, awaited, duly_microseconds(wake_at), resu
 -- statement sees the step that the first has resolved.
 SELECT 1 FROM duly_history WHERE id = %(run_id)s FOR UPDATE
 
--- :name lock_waits
--- A transaction that wakes runs takes the same locks exclusively, so one of the two sees the other.
-SELECT pg_catalog.pg_advisory_xact_lock_shared(wait)
-  FROM (SELECT DISTINCT duly_wait_lock(CASE step.kind WHEN 'wait' THEN step.awaited
-                                       ELSE op.id::text END) AS wait
-          FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
-         CROSS JOIN LATERAL (
-               SELECT kind, awaited FROM duly_steps
-                WHERE duly_steps.run_id = op.id AND duly_steps.name = op.name
-               OFFSET 0) AS step
-         ORDER BY wait) AS waits
-
--- :name is_wait_satisfied
-SELECT op.id::text
-  FROM unnest(%(ids)s::uuid[], %(names)s::text[]) AS op(id, name)
- CROSS JOIN LATERAL (
-       SELECT 1 FROM duly_awake AS awake
-        WHERE awake.run_id = op.id AND awake.name = op.name
-       OFFSET 0) AS found
-
 -- :name lock_wakes
--- The names of events and the ids of runs, sorted as in lock_waits, so that no two transactions
+-- The names of events and the ids of runs, sorted as in settle.lock_waits, so that no two transactions
 -- wait for each other. Only duly's own transactions take these locks, each of them only once.
 SELECT pg_catalog.pg_advisory_xact_lock(wait)
   FROM (SELECT DISTINCT duly_wait_lock(name) AS wait
@@ -98,17 +78,7 @@ SELECT pg_catalog.pg_advisory_xact_lock(wait)
 
 -- :name send
 -- The wakeup row is for a tick, which wakes the waiting runs. A sender locks none of them, because its
--- transaction may belong to a caller and stay open.
-WITH news AS (
-    INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
-        ON CONFLICT (name) DO NOTHING
-    RETURNING name
-)
-INSERT INTO duly_wakeups (event) SELECT name FROM news
-RETURNING 1
-
--- :name send_and_hint
--- The same in a caller's transaction. The hint is sent at its commit.
+-- transaction may belong to a caller and stay open. The hint is sent at the commit.
 WITH news AS (
     INSERT INTO duly_events (name, payload, sent_at) VALUES (%(name)s, %(payload)s, duly_now())
         ON CONFLICT (name) DO NOTHING
@@ -117,7 +87,7 @@ WITH news AS (
     INSERT INTO duly_wakeups (event) SELECT name FROM news
     RETURNING 1
 )
-SELECT pg_catalog.pg_notify(duly_channel(), '{"v":1}') FROM noted
+SELECT CASE WHEN %(hint)s::boolean THEN pg_catalog.pg_notify(duly_channel(), '{"v":1}') END FROM noted
 
 -- :name take_wakeups
 WITH taken AS MATERIALIZED (

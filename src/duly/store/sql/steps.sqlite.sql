@@ -52,9 +52,6 @@ SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_a
 SELECT run_id, name, kind, done, awaited, wake_at, result, claim_number, began_at, ended_at
   FROM duly_steps WHERE run_id = :run_id AND kind = 'step' AND NOT done ORDER BY began_at, name
 
--- :name is_wait_satisfied
-SELECT EXISTS (SELECT 1 FROM duly_awake WHERE run_id = :run_id AND name = :name)
-
 -- :name send
 -- Also wakes the runs that wait for the event. On PostgreSQL a tick wakes them, since there the
 -- sender's transaction may stay open.

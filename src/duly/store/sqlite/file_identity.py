@@ -66,13 +66,15 @@ def adopt_file_if_idle(cursor: sqlite3.Cursor) -> None:
     """Let a copy become a store of its own when it is opened, if none of its runs can run."""
     if cursor.execute(SQL["has_identity"]).fetchone() == (0,):
         return
-    if _is_copy(cursor) and cursor.execute(SQL["has_work"]).fetchone() == (0,):
+    is_copy, has_work = _look_for_copy(cursor)
+    if is_copy and not has_work:
         adopt_file(cursor)
 
 
 def check_for_worker(cursor: sqlite3.Cursor) -> None:
     """Refuse a worker on a copy that has runs that can run."""
-    if _is_copy(cursor):
+    is_copy, _ = _look_for_copy(cursor)
+    if is_copy:
         raise StoreRefused(
             "this file is a copy of a store, or a restored backup: its waiting runs may have run "
             "since the copy was made. Before workers start, run `duly restore --since WHEN`, where "
@@ -82,10 +84,11 @@ def check_for_worker(cursor: sqlite3.Cursor) -> None:
     adopt_file(cursor)
 
 
-def _is_copy(cursor: sqlite3.Cursor) -> bool:
-    (known,) = cursor.execute(SQL["inode"]).fetchone()
+def _look_for_copy(cursor: sqlite3.Cursor) -> tuple[bool, bool]:
+    """Return whether the file is a copy of another one, and whether it has runs that can run."""
+    known, has_work = cursor.execute(SQL["identity"]).fetchone()
     inode = _inode_of(cursor)
-    return None not in {known, inode} and known != inode
+    return None not in {known, inode} and known != inode, bool(has_work)
 
 
 def mark_as_copy(path: Path) -> None:

@@ -8,7 +8,6 @@ from duly.core.outcome import ErrorText
 from duly.core.verdict import Finish, Requeue
 from duly.store.ops.runs import Settle, Settled
 from duly.store.sqlite.multirow import execute_rows
-from duly.store.sqlite.steps import is_wait_satisfied
 from duly.store.statements import load
 
 SQL = load("sqlite", "settle")
@@ -97,7 +96,7 @@ def _requeue(cursor: sqlite3.Cursor, op: Settle, now: int) -> Settled:
     counts = {"retries_used": verdict.retries_used, "crashes": verdict.crashes}
     cursor.execute(SQL["tally_retry"], place | counts | {"elapsed": op.elapsed, "now": now})
     after = int(verdict.after * 1_000_000)
-    if verdict.awaits is not None and is_wait_satisfied(cursor, op.run_id, verdict.awaits):
+    if verdict.awaits is not None and _is_wait_satisfied(cursor, op.run_id, verdict.awaits):
         after = 0
     cursor.execute(
         SQL["requeue"],
@@ -122,3 +121,13 @@ def error_columns(error: ErrorText | None) -> tuple[str | None, str | None, str 
     if error is None:
         return None, None, None
     return str(error), error.traceback or None, error.fingerprint or None
+
+
+def _is_wait_satisfied(cursor: sqlite3.Cursor, run_id: str, name: str) -> bool:
+    """Return whether the wait that a run is about to begin is already over.
+
+    No lock is needed. A transaction that ends the wait also writes, and there is one writer at a
+    time.
+    """
+    found = cursor.execute(SQL["is_wait_satisfied"], {"run_id": run_id, "name": name}).fetchone()
+    return bool(found[0])

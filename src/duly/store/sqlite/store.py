@@ -321,8 +321,7 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         )
         if not known:
             return Schema(0, 0)
-        rows = self._read("SELECT max(version), max(oldest_code) FROM duly_schema", {})
-        return Schema(*rows[0])
+        return Schema(*self._query("inspect.schema")[0])
 
     def run_migrations(self, plan: Callable[[Schema], list[SchemaMigration]]) -> list[str]:
         """Run the migrations that `plan` returns, under the write lock, in one transaction."""

@@ -121,7 +121,7 @@ def send_event(transaction: Transaction, op: SendEvent) -> bool:
     On SQLite, the statement also wakes the runs that wait for the event. On PostgreSQL, a tick
     wakes them.
     """
-    return bool(transaction.run("steps.send", **op._asdict()))
+    return bool(transaction.run("steps.send", **op._asdict(), hint=False))
 
 
 @verb(WakeRuns)
