@@ -3,14 +3,18 @@
 import asyncio
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from duly import BadOption, Duly, Retry, RetryAfter, current, step
 from duly.clock import monotonic
 from duly.limits import LOG_LINES_PER_ATTEMPT, LOG_MESSAGE_CHARACTERS
-from duly.store.ops.updates import AddLogs, SetProgress
+from duly.store.ops.updates import AddLogs, RunUpdate, SetProgress
+from duly.store.refusal import ValueRefused
+from duly.worker.update_buffer import UpdateBuffer
 from tests.servers.processes import wait_until
+from tests.store.conformance.verbs import enqueue_and_claim, register
 from tests.worker.application_table import write
 from tests.worker.waits import take_over, wait_until_empty
 
@@ -254,6 +258,38 @@ def test_a_zombies_words_are_dropped(app, go_on):
         assert run.logs() == []
         assert run.refresh().record.progress is None
         assert (run.state, run.record.attempt) == ("queued", 2)
+
+
+def test_an_update_that_the_store_refuses_takes_no_other_with_it(app):
+    register(app.store)
+    spoken, refused, silent = claims = [enqueue_and_claim(app.store) for _ in range(3)]
+    buffer = UpdateBuffer(RefusingStore(app.store, refused.run_id), lambda _claim: False)
+    for claim in claims:
+        buffer.log(claim, "info", "hello")
+    buffer.progress(silent, 0.5, None)
+
+    with pytest.raises(ValueRefused):
+        buffer.tick()
+
+    for claim in (spoken, silent):
+        assert [line.message for line in app.store.list_logs(claim.run_id, 10)] == ["hello"]
+    assert app.store.get_run(silent.run_id).progress == 0.5
+    assert buffer.is_quiet()
+
+
+class RefusingStore:
+    """Writes updates, unless one of a call is about a certain run."""
+
+    def __init__(self, store: Any, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+
+    def apply(self, ops: list[RunUpdate]) -> list[bool]:
+        """Carry out the ops of a call, or none of them."""
+        if any(op.run_id == self._run_id for op in ops):
+            raise ValueRefused("a trigger refuses this row")
+        answers: list[bool] = self._store.apply(ops)
+        return answers
 
 
 def test_what_is_not_claimed_cannot_speak(app):

@@ -9,7 +9,7 @@ from duly.clock import SystemClock, monotonic
 from duly.context import TransactionPort
 from duly.core.batches import batches, bytes_of
 from duly.core.record import Claim
-from duly.errors import OUTAGES, AttemptTimedOut, ClaimLost
+from duly.errors import OUTAGES, AttemptTimedOut, ClaimLost, DulyError
 from duly.limits import (
     COMMIT_OPS,
     LOG_LINES_PER_ATTEMPT,
@@ -137,21 +137,30 @@ class UpdateBuffer:
             self._keep_again(words)
 
     def tick(self) -> float:
-        """Write what has gathered."""
+        """Write what has gathered. Raise the first error of an update that the store refuses."""
+        refused: list[DulyError] = []
         with self._writing:
             with self._lock:
                 run_ids = {*self._lines, *self._progress} - self._held_back
                 ops = [op for run_id in run_ids for op in self._pop(run_id)]
             parts = list(in_batches(ops))
             while parts:
+                part = parts.pop(0)
                 try:
-                    self.store.apply(parts[0])
+                    self.store.apply(part)
                 except OUTAGES:
-                    self._put_back(op for part in parts for op in part)
+                    self._put_back(op for kept in (part, *parts) for op in kept)
                     raise
+                except DulyError as error:
+                    if len(part) == 1:
+                        refused.append(error)
+                        continue
+                    # The store refuses one of them for good. The others must not be lost with it.
+                    parts[:0] = [[op] for op in for_another_try(part)]
                 self._has_written = True
-                del parts[0]
         self._forget_written()
+        if refused:
+            raise refused[0]
         return _FLUSH_SECONDS
 
     def _hand_over(self, run_id: str) -> list[RunUpdate]:
