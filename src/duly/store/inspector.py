@@ -68,23 +68,23 @@ class SqlInspector:
         """Return one run, in whichever table it is."""
         if not is_run_id(run_id):
             return None
-        return _first(RunRecord, self._query("inspect.run", run_id=run_id))
+        return _first(RunRecord, self._query("runs.one", run_id=run_id))
 
     def get_states(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Return the states of those runs that exist."""
         known = _run_ids(run_ids)
-        return dict(self._query("inspect.states", run_ids=known)) if known else {}
+        return dict(self._query("runs.states", run_ids=known)) if known else {}
 
     def list_runs(self, which: RunFilter) -> list[RunRecord]:
         """Return runs, newest first."""
         if not _has_valid_cursor(which):
             return []
         (name, _), parameters = _choose_statements(which), _parameters(which)
-        if name == "inspect.runs" and which.tag is not None:
+        if name == "runs.newest" and which.tag is not None:
             limits = parameters | {"most": FEW_TAGGED + 1}
-            tagged = [run_id for (run_id,) in self._search("inspect.tagged", **limits)]
+            tagged = [run_id for (run_id,) in self._search("runs.tagged", **limits)]
             if len(tagged) <= FEW_TAGGED:
-                found = self._search("inspect.few_runs", **parameters, run_ids=tagged)
+                found = self._search("runs.few_runs", **parameters, run_ids=tagged)
                 return _records(RunRecord, found)
         return _records(RunRecord, self._search(name, **parameters))
 
@@ -98,7 +98,7 @@ class SqlInspector:
 
     def find_by_key(self, key: str) -> list[str]:
         """Return the runs that have a key, of all tasks."""
-        return [run_id for (run_id,) in self._query("inspect.runs_of_key", key=key)]
+        return [run_id for (run_id,) in self._query("runs.runs_of_key", key=key)]
 
     def list_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Return the ended attempts of a run, oldest first."""
@@ -214,17 +214,17 @@ class SqlInspector:
 
     def count_dead(self) -> int:
         """Count dead letters of any age, up to one more than DEAD_COUNT_CAP."""
-        ((count,),) = self._query("inspect.dead_count", cap=DEAD_COUNT_CAP + 1)
+        ((count,),) = self._query("runs.dead_count", cap=DEAD_COUNT_CAP + 1)
         return int(count)
 
     def count_interrupted(self) -> int:
         """Count interrupted runs among the newest dead letters, up to the same number."""
-        ((count,),) = self._query("inspect.interrupted_count", cap=DEAD_COUNT_CAP + 1)
+        ((count,),) = self._query("runs.interrupted_count", cap=DEAD_COUNT_CAP + 1)
         return int(count)
 
     def list_dead_groups(self, which: RunFilter) -> list[DeadLetterGroup]:
         """Return dead letters grouped by task and fingerprint, the largest first."""
-        return _records(DeadLetterGroup, self._search("inspect.dead_groups", **_parameters(which)))
+        return _records(DeadLetterGroup, self._search("runs.dead_groups", **_parameters(which)))
 
     def summarise(self) -> list[FinishedRunsSummary]:
         """Count the newest finished runs by queue and state."""
@@ -342,23 +342,23 @@ def _parameters(which: RunFilter) -> dict[str, Any]:
 def _choose_statements(which: RunFilter) -> tuple[str, str | None]:
     """Return the statement that finds runs by the best index, and the one for `reach_of`."""
     if which.tag is not None and which.tag[1] is None:
-        return "inspect.runs_with_tag", None
+        return "runs.runs_with_tag", None
     if which.scan is not None and which.tag is not None:
-        return "inspect.tagged_runs", "inspect.scanned_tagged"
+        return "runs.tagged_runs", "runs.scanned_tagged"
     if which.states and DEAD.issuperset(which.states):
         if which.task is not None:
             is_group = which.fingerprint is not None
-            return ("inspect.dead_runs_of_group" if is_group else "inspect.dead_runs_of_task"), None
+            return ("runs.dead_runs_of_group" if is_group else "runs.dead_runs_of_task"), None
         if which.scan is None:
-            return "inspect.dead_runs", None
-        return "inspect.dead_among", "inspect.scanned_dead"
+            return "runs.dead_runs", None
+        return "runs.dead_among", "runs.scanned_dead"
     if which.states == (State.RUNNING,) and which.tag is None:
-        return "inspect.running_runs", None
+        return "runs.running_runs", None
     if which.scan is None:
-        return "inspect.runs", None
+        return "runs.newest", None
     if which.states and FINAL.isdisjoint(which.states):
-        return "inspect.live_runs", "inspect.scanned_live"
-    return "inspect.runs_among", "inspect.scanned"
+        return "runs.live_runs", "runs.scanned_live"
+    return "runs.runs_among", "runs.scanned"
 
 
 def _run_ids(texts: Iterable[str]) -> list[str]:

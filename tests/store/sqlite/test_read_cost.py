@@ -31,10 +31,10 @@ STEPS = 20
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("inspect.runs", _parameters(RunFilter(limit=10))),
-        ("inspect.runs", _parameters(RunFilter(limit=10, before=SOME_RUN))),
-        ("inspect.dead_runs", _parameters(RunFilter(states=("failed",), limit=10))),
-        ("inspect.states", {"run_ids": [SOME_RUN]}),
+        ("runs.newest", _parameters(RunFilter(limit=10))),
+        ("runs.newest", _parameters(RunFilter(limit=10, before=SOME_RUN))),
+        ("runs.dead_runs", _parameters(RunFilter(states=("failed",), limit=10))),
+        ("runs.states", {"run_ids": [SOME_RUN]}),
     ],
 )
 def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
@@ -109,7 +109,7 @@ def cost(connection, sql, parameters) -> int:
 
 
 @pytest.mark.stores("sqlite-wal")
-@pytest.mark.parametrize("name", ["inspect.dead_among", "inspect.scanned_dead"])
+@pytest.mark.parametrize("name", ["runs.dead_among", "runs.scanned_dead"])
 def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
     register(store)
     enqueue_and_fail(store)
