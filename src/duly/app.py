@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -68,6 +68,8 @@ class Duly(AppStore):
             process_limit: Of the tasks that `concurrency` allows, how many may run in processes.
                 None means all.
             processes: How many worker processes `duly worker` runs.
+            include: The modules that define tasks, such as `["shop.mail", "shop.billing"]`. Workers
+                and commands import them after the module of the application.
             queues: The queues that a worker serves, each with an optional limit per worker process:
                 `mail:20,default`. Empty means every queue.
             exclude_queues: Serve every queue except these: `mail,slow`. Not together with `queues`.
@@ -360,6 +362,7 @@ class Duly(AppStore):
         async_limit: int | None = None,
         process_limit: int | None = None,
         queues: str | None = None,
+        include: str | Sequence[str] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         **settings: float,
     ) -> "EmbeddedWorker":
@@ -368,6 +371,7 @@ class Duly(AppStore):
         Settings that are not passed come from the application.
         """
         # Programs that only enqueue should not pay for importing the worker.
+        from duly.worker.app_loader import prepare_to_work  # noqa: PLC0415
         from duly.worker.embedded_worker import EmbeddedWorker  # noqa: PLC0415
 
         chosen = worker_settings(
@@ -376,6 +380,7 @@ class Duly(AppStore):
             async_limit=async_limit,
             process_limit=process_limit,
             queues=queues,
+            include=include,
             **settings,
         )
         store = self.store
@@ -387,5 +392,5 @@ class Duly(AppStore):
             chosen,
             self.bus,
             loop,
-            before_start=self.schedules.sync,
+            before_start=partial(prepare_to_work, self, chosen.include),
         )

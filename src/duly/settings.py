@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
 
@@ -58,6 +58,8 @@ class WorkerSettings:
     queues: tuple[tuple[str, int | None], ...] = ()
     """The queues to serve, each with its limit per worker. Empty means every queue."""
     exclude_queues: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    """The modules that define tasks, which are imported before the worker starts."""
     max_tasks: int | None = None
     """The number of tasks that the worker starts before it ends."""
     lease: float = LEASE_SECONDS
@@ -149,10 +151,27 @@ def worker_settings(base: WorkerSettings, **chosen: Any) -> WorkerSettings:  # n
         given["queues"] = parse_queues(given["queues"])
     if "exclude_queues" in given:
         given["exclude_queues"] = parse_names(given["exclude_queues"])
+    if "include" in given:
+        given["include"] = parse_modules(names_text(given["include"]))
     for name in given.keys() & set(_RETENTIONS):
         if isinstance(given[name], str):
             given[name] = retention_of(given[name])
     return replace(base, **given)
+
+
+def names_text(value: object) -> str:
+    """Return names as one text, which may also be given as a list."""
+    return ",".join(map(_text, value)) if isinstance(value, (list, tuple)) else _text(value)
+
+
+def parse_modules(text: str) -> tuple[str, ...]:
+    """Return the modules in a text such as `shop.mail,shop.billing`."""
+    modules = tuple(name for name in map(str.strip, text.split(",")) if name)
+    for name in modules:
+        if not all(part.isidentifier() for part in name.split(".")):
+            message = f"include must name modules, such as shop.tasks; {name!r} is not a module"
+            raise BadOption(message)
+    return modules
 
 
 def parse_users(text: str | None) -> dict[str, str]:
@@ -197,6 +216,7 @@ class Settings:
     async_limit: int = 200
     process_limit: int | None = None
     processes: int = 1
+    include: str = ""
     queues: str = ""
     exclude_queues: str = ""
     lease: float = LEASE_SECONDS
@@ -237,6 +257,7 @@ class Settings:
             concurrency=self.concurrency,
             async_limit=self.async_limit,
             process_limit=self.process_limit,
+            include=parse_modules(self.include),
             queues=parse_queues(self.queues),
             exclude_queues=parse_names(self.exclude_queues),
             lease=self.lease,
@@ -273,6 +294,7 @@ class AppOptions(TypedDict, total=False):
     async_limit: int
     process_limit: int
     processes: int
+    include: str | Sequence[str]
     queues: str
     exclude_queues: str
     lease: float
@@ -371,4 +393,4 @@ _OF_TYPE: dict[object, Callable[[object], object]] = {
     float: read_seconds,
 }
 _READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}
-_READERS |= dict.fromkeys(_RETENTIONS, retention_of)
+_READERS |= dict.fromkeys(_RETENTIONS, retention_of) | {"include": names_text}

@@ -21,6 +21,9 @@ from duly.worker.app_loader import parse_reference
 @click.argument("reference", required=False, metavar="[APP]")
 @click.option("-c", "--concurrency", type=int, help="Threads for def tasks; 10.")
 @click.option("--async-limit", type=int, help="async def tasks at once; 200.")
+@click.option(
+    "-I", "--include", help="Also import these modules, which define tasks: shop.mail,shop.billing."
+)
 @click.option("-q", "--queues", help="Only these queues, each with its limit: mail:20,default.")
 @click.option("--exclude-queues", help="Every queue except these: mail,slow.")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes; 1.")

@@ -246,7 +246,8 @@ def _log_ready(event: SupervisorReady, write: _Write) -> None:
         write(logging.INFO, "%s: %s", _count(len(event.tasks), "task"), names, about=about)
     else:
         text = (
-            "no task is registered: import the modules that define your tasks in the module of %s"
+            "no task is registered: import the modules that define your tasks in the module of %s, "
+            "or name them in Duly(include=[…]) or with `duly worker -I`"
         )
         write(logging.WARNING, text, clean(event.app))
     about = {

@@ -2,12 +2,14 @@
 
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from duly.errors import AppBroken, AppNotFound, DulyError
+from duly.observe.logs import log_notice
 from duly.worker.garbage_collection import collect_as_usual
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
@@ -46,7 +48,25 @@ def load(reference: str) -> Any:  # noqa: ANN401 - the user's application; the l
             f"{_hint(sys.modules[module_name])}"
         )
         raise AppNotFound(message)
+    import_modules(found.settings.worker().include)
     return found
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules of the user, or say which one failed."""
+    for name in names:
+        _import(name)
+
+
+def prepare_to_work(app: Any, modules: Iterable[str]) -> None:  # noqa: ANN401 - as above
+    """Import the tasks of an application and store its schedules, before it starts a worker."""
+    import_modules(modules)
+    if not app.registry.names():
+        log_notice(
+            "no task is registered, so this worker runs nothing: import the modules that define "
+            "your tasks, or name them in Duly(include=[…])"
+        )
+    app.schedules.sync()
 
 
 def locate(reference: str) -> Any:  # noqa: ANN401 - as above

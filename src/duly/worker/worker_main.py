@@ -20,7 +20,7 @@ from duly.errors import OUTAGES, AppNotFound, DulyError
 from duly.events import EventBus, WorkerStopping
 from duly.observe.log_setup import set_up_inherited_logging, write_failure
 from duly.settings import WorkerSettings
-from duly.worker.app_loader import explanation_of, load
+from duly.worker.app_loader import explanation_of, import_modules, load
 from duly.worker.garbage_collection import collect_less
 from duly.worker.process_lifetime import die_with_parent
 from duly.worker.signals import Signals
@@ -55,6 +55,7 @@ def main() -> None:
     settings = WorkerSettings(**config["settings"] | _tuples(config["settings"]))
     with _exit_if_refused():
         app = load(config["app"])
+        import_modules(settings.include)
         app.use_url(config["url"])
         store = app.keep_store()
         app.schedules.sync()
@@ -194,4 +195,5 @@ def _tuples(settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
     return {
         "queues": tuple((name, limit) for name, limit in settings["queues"]),
         "exclude_queues": tuple(settings["exclude_queues"]),
+        "include": tuple(settings["include"]),
     }
