@@ -19,6 +19,7 @@ from duly.app_protocol import AppProtocol
 from duly.app_store import AppStore
 from duly.connections import Connection, aexecute_dialogue, execute_dialogue
 from duly.context import joined_connection
+from duly.core.foreign_names import unknown_option
 from duly.core.key import check_key, check_name
 from duly.core.payload import encode_value
 from duly.core.retry import Retry
@@ -194,8 +195,7 @@ class Duly(AppStore):
         known = define.__kwdefaults__ or {}
         unknown = sorted(options.keys() - known.keys())
         if unknown:
-            message = f"there is no option {unknown[0]!r}; the options are {', '.join(known)}"
-            raise BadOption(message)
+            raise BadOption(unknown_option(unknown[0], known))
         definition = replace(define(function, **options), tracing=self._tracing)
         self.registry.add(definition)
         if definition.carrier is not None:

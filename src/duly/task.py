@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any, Generic, Never, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar
 
 from duly.app_protocol import AppProtocol
 from duly.async_threads import run_in_thread
@@ -15,6 +15,7 @@ from duly.connections import Connection, aexecute_dialogue, enqueue_dialogue, ex
 from duly.context import joined_connection
 from duly.core.amounts import check_priority
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
+from duly.core.foreign_names import no_attribute, unknown_option
 from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_queue, check_unique, encode_tags
 from duly.core.record import fast_constructor
@@ -112,12 +113,9 @@ class Task(Generic[P, R]):
         """
         definition = self.definition
         if unknown:
-            known = ", ".join(Task.using.__kwdefaults__ or ())
-            message = f"there is no option {next(iter(unknown))!r}; the options are {known}"
-            raise BadOption(message)
+            raise BadOption(unknown_option(next(iter(unknown)), Task.using.__kwdefaults__ or ()))
         if delay is not None and at is not None:
-            message = "pass delay= or at=, not both"
-            raise BadOption(message)
+            raise BadOption("pass delay= or at=, not both")
         if not wake and connection is None:
             raise BadOption("wake=False works only on your own connection: pass connection=…")
         return BoundTask(
@@ -134,6 +132,11 @@ class Task(Generic[P, R]):
             connection=connection,
             wake=wake,
         )
+
+    if not TYPE_CHECKING:  # A type checker would then accept every attribute.
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it only raises
+            raise AttributeError(no_attribute(name), name=name, obj=self)
 
     @cached_property
     def _plain(self) -> "BoundTask[P, R]":

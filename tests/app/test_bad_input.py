@@ -48,7 +48,12 @@ def send(app: Duly):
 
 
 OPTIONS = {
-    "unknown option": ({"dealy": 3}, "there is no option 'dealy'; the options are .*delay"),
+    "unknown option": (
+        {"dealy": 3},
+        "no option 'dealy'; did you mean delay=\\?; the options are .*delay",
+    ),
+    "option of Celery": ({"countdown": 3}, "there is no option 'countdown'; use delay= with"),
+    "another option of Celery": ({"eta": 3}, "there is no option 'eta'; use at= with a datetime"),
     "naive at": ({"at": datetime(2030, 1, 1)}, "at=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
     "at as a date": ({"at": date(2030, 1, 1)}, "at must be a datetime"),
     "at as text": ({"at": "2030-01-01T00:00:00Z"}, "at must be a datetime"),

@@ -65,7 +65,11 @@ REFUSED = {
     ),
     "redact unknown": ({"redact": ("token",)}, "has no parameter 'token' to redact"),
     "redact as one text": ({"redact": "number"}, "redact must be a tuple of strings"),
-    "unknown option": ({"retrys": 3}, "there is no option 'retrys'; the options are .*retries"),
+    "unknown option": (
+        {"retrys": 3},
+        "no option 'retrys'; did you mean retries=\\?; the options are .*retries",
+    ),
+    "option of Celery": ({"max_retries": 3}, "there is no option 'max_retries'; use retries="),
 }
 
 
