@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from duly.core.record import Claim, StepRecord
 from duly.core.states import plain_tags
 from duly.core.unresolved_steps import effect_key
-from duly.errors import BadOption, CancelRequested, NoCurrentRun
+from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepNotAwaited
 from duly.open_steps import OpenSteps, StepVanished, Suspend
 from duly.registry import Definition, Registry
 from duly.run_log import RunLogger
@@ -368,3 +368,14 @@ def end_body(context: RunContext) -> OpenSteps | None:
     context.has_ended = True
     steps = context._open  # noqa: SLF001 - of this module
     return None if steps is None or steps.is_empty() else steps
+
+
+def check_awaited(context: RunContext) -> None:
+    """Raise StepNotAwaited if the body, which has returned, forgot the `await` of a step."""
+    steps = context._open  # noqa: SLF001 - of this module
+    names = [] if steps is None else steps.calls_without_await()
+    if names:
+        raise StepNotAwaited(
+            f"the task called {', '.join(names)} without await, so the step did not run; write "
+            "`await` before the call"
+        )

@@ -6,11 +6,10 @@
     │   └── BadSchedule, AppNotFound
     ├── AppBroken, DuplicateTask, TaskNotRegistered
     ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted, StepNotResolved
-    ├── ScheduleNotFound, ScheduleEnded, ScheduleExists
-    ├── LockBusy, LockLost
+    ├── ScheduleNotFound, ScheduleEnded, ScheduleExists, LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── Busy, LetterNotFound            raised by the guard
-    ├── ClaimLost, TransactionTooLong, TransactionEnded
+    ├── ClaimLost, StepNotAwaited, TransactionTooLong, TransactionEnded
     ├── LifespanNotStarted              raised inside web applications
     └── StoreError
         ├── StoreUnavailable
@@ -313,6 +312,10 @@ class LifespanNotStarted(DulyError):
 
 class NoCurrentRun(DulyError):
     """`duly.current()` was called outside a running task, or a step began after its task ended."""
+
+
+class StepNotAwaited(DulyError):
+    """A task called `astep`, `asleep`, `await_for` or `agather` without `await`."""
 
 
 class WorkerTimeout(DulyError, TimeoutError):

@@ -1,12 +1,17 @@
 """The steps that an attempt is in, in all its threads and on all its event loops."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
+from types import CoroutineType
+from typing import Any
 
+_MOST_CALLS = 32
+"""With so many calls, those that were awaited are removed from the list."""
 _LOOK_SECONDS = 1.0
 """A loop does not report that it was closed. So a wait for a step on it checks this often."""
 
@@ -52,6 +57,21 @@ class OpenSteps:
         self._lock = threading.RLock()
         self._open: set[OpenStep] = set()
         self._waiting: list[Callable[[], None]] = []
+        self._calls: list[tuple[str, CoroutineType[Any, Any, Any]]] = []
+        """Calls of coroutine functions, of which some may not have been awaited yet."""
+
+    def note_call(self, name: str, coroutine: "CoroutineType[Any, Any, Any]") -> None:
+        """Record a call that must be awaited before the body ends."""
+        with self._lock:
+            if len(self._calls) >= _MOST_CALLS:
+                self._calls = [call for call in self._calls if not has_begun(call[1])]
+            self._calls.append((name, coroutine))
+
+    def calls_without_await(self) -> list[str]:
+        """Return the names of the calls that have not begun."""
+        with self._lock:
+            calls, self._calls = self._calls, []
+        return [name for name, coroutine in calls if not has_begun(coroutine)]
 
     def add(self, step: OpenStep) -> None:
         """Record that a step starts."""
@@ -165,6 +185,11 @@ class OpenSteps:
             waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell()
+
+
+def has_begun(coroutine: "CoroutineType[Any, Any, Any]") -> bool:
+    """Return whether a coroutine was awaited, or was cancelled before that."""
+    return inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
 
 
 def _cancel_tasks(steps: Iterable[OpenStep]) -> bool:

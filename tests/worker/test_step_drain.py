@@ -301,6 +301,8 @@ class TestBehindAReturn:
         wait_until(kept[0].done, seconds=SOON, what="it was refused")
 
         assert "after its task returned" in str(kept[0].exception())
+        assert run.refresh().state == "failed"
+        assert "astep('charge') without await" in run.attempts()[0].error
         assert recorded(run) == []
         assert charges.seen == []
 

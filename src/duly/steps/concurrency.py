@@ -1,21 +1,37 @@
 """Steps that run concurrently in one body, on its event loop or in other threads."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-from duly.context import RunContext
+from duly.context import RunContext, current
 from duly.errors import NoCurrentRun
 from duly.interrupts import is_interruptible
 from duly.open_steps import OpenStep
 from duly.store.task_connection import BODY
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 _enclosing_steps: ContextVar[tuple[OpenStep, ...]] = ContextVar("duly_steps_around", default=())
 """The steps that contain the code that is running."""
+
+
+def must_be_awaited(function: F) -> F:
+    """Note the calls of a coroutine function, since a call without `await` fails its attempt."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - of the function
+        steps = current().open_steps
+        coroutine: Any = function(*args, **kwargs)
+        about = repr(args[0]) if args and isinstance(args[0], str) else "…"
+        steps.note_call(f"{function.__name__}({about})", coroutine)
+        return coroutine  # type: ignore[no-any-return]  # it is what the function returned
+
+    return cast("F", call)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from duly.open_steps import StepVanished, Suspend
 from duly.steps import children
 from duly.steps.children import TaskCall
 from duly.steps.concurrency import (
+    must_be_awaited,
     open_task_step,
     open_thread_step,
     run_isolated,
@@ -82,6 +83,7 @@ def step(
         return value
 
 
+@must_be_awaited
 async def astep(
     name: str,
     function: Callable[..., Awaitable[R] | R],
@@ -139,12 +141,14 @@ async def _astep(
 
 def sleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep. It needs no worker meanwhile."""
-    _wait(name, _sleep, name, _microseconds("a sleep", seconds))
+    _wait(name, _await, name, "sleep", None, _microseconds("a sleep", seconds))
 
 
+@must_be_awaited
 async def asleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep, in an `async def` task; see `sleep`."""
-    await _wait_async(name, _sleep, name, _microseconds("a sleep", seconds))
+    after = _microseconds("a sleep", seconds)
+    await _wait_async(name, _await, name, "sleep", None, after)
 
 
 def wait_for(
@@ -157,6 +161,7 @@ def wait_for(
     return _wait(event, _wait_for_event, event, timeout, name)
 
 
+@must_be_awaited
 async def await_for(
     event: str,
     timeout: float | timedelta | None = None,  # noqa: ASYNC109 - kept by the store
@@ -175,6 +180,7 @@ def gather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     return _wait(name, _gather, calls, name)
 
 
+@must_be_awaited
 async def agather(calls: Iterable[TaskCall], *, name: str = "gather") -> list[Any]:
     """Enqueue calls and wait for them in an `async def` task; see `gather`."""
     return await _wait_async(name, _gather, calls, name)
@@ -302,10 +308,6 @@ class _Step:
         return self._context.run_id, self._context.fence, self._name
 
 
-def _sleep(context: RunContext, name: str, after: int) -> None:
-    _await(context, name, "sleep", None, after)
-
-
 def _wait_for_event(
     context: RunContext, event: str, timeout: float | timedelta | None, name: str | None
 ) -> Any:  # noqa: ANN401 - what was sent
@@ -356,7 +358,6 @@ def _await(
     context.refuse_in_transaction(f"step {name!r}, which waits,")
     store = context.store
     op = BeginStep(context.run_id, context.fence, name, kind, awaited, after)
-    found: StepRecord | None
     found = store.do(op)
     if found is None:
         raise ClaimLost(f"run {context.run_id}", context.fence)

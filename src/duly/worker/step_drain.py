@@ -10,11 +10,12 @@ from contextlib import suppress
 from functools import partial
 
 from duly.clock import monotonic
-from duly.context import RunContext, end_body
+from duly.context import RunContext, check_awaited, end_body
 from duly.core.outcome import Cancelled, Outcome, Returned, TimedOut
+from duly.errors import StepNotAwaited
 from duly.open_steps import OpenSteps
 from duly.registry import Definition
-from duly.worker.attempt import swallowed_exit_outcome, timeout_outcome
+from duly.worker.attempt import outcome_of, swallowed_exit_outcome, timeout_outcome
 
 
 async def await_step_drain(
@@ -67,6 +68,10 @@ def wait_for_step_drain(context: RunContext, outcome: Outcome, definition: Defin
         steps.forget_closed_loops()
         outcome = _wait_for(steps, context, outcome, definition)
     if type(outcome) is Returned:
+        try:
+            check_awaited(context)
+        except StepNotAwaited as error:
+            return outcome_of(error, definition, "")
         warn_of_unused_steps(context)
     return outcome
 

@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import RunContext, WorkerPort, current, end_body, set_current
+from duly.context import RunContext, WorkerPort, check_awaited, current, end_body, set_current
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import fast_constructor
 from duly.open_steps import OpenSteps
@@ -256,8 +256,10 @@ class EventLoopRunner:
                     outcome = await await_step_drain(
                         steps, context, outcome, definition, is_ended=is_ended
                     )
-                if context.has_steps and type(outcome) is Returned:
-                    warn_of_unused_steps(context)
+                if type(outcome) is Returned:
+                    check_awaited(context)
+                    if context.has_steps:
+                        warn_of_unused_steps(context)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
                 outcome = outcome_of(error, definition, claim.arguments)
         else:
