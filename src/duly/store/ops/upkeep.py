@@ -53,7 +53,7 @@ class Ticked(NamedTuple):
     has_more: bool = False
     """True if it left runs because there were many, or because their arguments are large."""
     dead_rows: int = 0
-    """How many dead rows claims step over. SQLite has none."""
+    """How many dead rows claims step over. The store reads it, and the answer to callers is 0."""
 
 
 @op(Facts(Phase.OPERATE, "operate", is_alone=True))

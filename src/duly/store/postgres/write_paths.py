@@ -281,9 +281,10 @@ class WritePaths:
 
         self._lines["operate"].transact(write)
         _hit(points, "after_commit")
-        for answer in answers:
+        for place, answer in enumerate(answers):
             if isinstance(answer, Ticked):
                 self._sweeper.look(answer.dead_rows)
+                answers[place] = answer._replace(dead_rows=0)
         if makes_ready(written, answers):
             self.hints.send()
         return answers
