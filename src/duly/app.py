@@ -130,8 +130,6 @@ class Duly(AppStore):
         priority: int = 0,
         on_crash: str = "rerun",
         executor: str | None = None,
-        retry_on: tuple[type[BaseException], ...] = (),
-        give_up_on: tuple[type[BaseException], ...] = (),
         transaction: bool = False,
         transaction_limit: float | None = None,
         key_ttl: float | None = DEFAULT_KEY_TTL,
@@ -151,19 +149,16 @@ class Duly(AppStore):
             name: The name that is stored with the runs. By default `module:function`; a function
                 inside another one needs a name.
             retries: How many retries a run has after attempts that failed, or a `Retry` that also
-                sets the delays. When none is left, the run ends as `failed`.
+                sets the delays and the exceptions. When none is left, the run ends as `failed`.
             timeout: Seconds that one attempt may take. A longer attempt is ended and uses a retry;
                 None means no bound.
             queue: The queue that the runs wait in.
             priority: Within a queue, runs with a higher number start first.
             on_crash: "rerun" runs a task again if its worker died. "hold" ends such a run as
-                `interrupted`, and a person decides. With "hold", only exceptions in `retry_on` are
-                retried.
+                `interrupted`, and a person decides. With "hold", only exceptions that a
+                `Retry(…, on=(…))` names are retried.
             executor: Where the task runs: "loop" for `async def`, "thread" for `def`, or "process"
                 for a subprocess. By default the one of the first two that fits the function.
-            retry_on: The only exceptions that are retried. Empty means all, or with
-                `on_crash="hold"` none.
-            give_up_on: Exceptions that are never retried, even if `retry_on` includes them.
             transaction: Whether what the task writes through `current().connection` commits
                 together with the completion of its run. For `def` tasks on threads only.
             transaction_limit: Seconds that this transaction may be open before the attempt fails

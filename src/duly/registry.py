@@ -54,8 +54,6 @@ class Definition:
     priority: int
     hold: bool
     executor: str
-    retry_on: tuple[type[BaseException], ...]
-    give_up_on: tuple[type[BaseException], ...]
     transaction: bool
     transaction_limit: float | None
     key_ttl: float | None

@@ -29,8 +29,6 @@ def define(
     priority: int = 0,
     on_crash: str = "rerun",
     executor: str | None = None,
-    retry_on: tuple[type[BaseException], ...] = (),
-    give_up_on: tuple[type[BaseException], ...] = (),
     transaction: bool = False,
     transaction_limit: float | None = None,
     key_ttl: float | None = DEFAULT_KEY_TTL,
@@ -54,7 +52,7 @@ def define(
     if on_crash not in {"rerun", "hold"}:
         message = f'on_crash must be "rerun" or "hold", not {on_crash!r}'
         raise BadOption(message)
-    retry = _retry(retries, is_bare_hold=on_crash == "hold" and not retry_on)
+    retry = _retry(retries, is_hold=on_crash == "hold")
     for what, length in (("timeout", timeout), ("transaction_limit", transaction_limit)):
         if length is not None and not (isinstance(length, int | float) and length > 0):
             message = f"{what} must be above 0 seconds, not {length!r}"
@@ -73,8 +71,6 @@ def define(
         priority=check_priority(priority),
         hold=on_crash == "hold",
         executor=_executor(executor, transaction=transaction, is_async=is_async),
-        retry_on=_exceptions("retry_on", retry_on),
-        give_up_on=_exceptions("give_up_on", give_up_on),
         transaction=transaction,
         transaction_limit=transaction_limit,
         key_ttl=key_ttl,
@@ -90,13 +86,13 @@ def define(
     )
 
 
-def _retry(retries: int | Retry, *, is_bare_hold: bool) -> Retry:
+def _retry(retries: int | Retry, *, is_hold: bool) -> Retry:
     """Return the retry policy. A task with on_crash="hold" must name the exceptions to retry."""
     retry = retries if isinstance(retries, Retry) else Retry(retries) if retries else NO_RETRIES
-    if is_bare_hold and retry.limit:
+    if is_hold and retry.limit and not retry.on:
         message = (
-            'on_crash="hold" means at most once, so retries need retry_on=(…) with the exceptions '
-            "after which a retry is safe"
+            'on_crash="hold" means at most once, so retries need Retry(…, on=(…)) with the '
+            "exceptions after which a retry is safe"
         )
         raise BadOption(message)
     return retry
@@ -126,16 +122,6 @@ def _limit(
     if limit is not None and carrier is not None:
         raise BadOption("a task that another engine runs cannot have a limit: that engine runs it")
     return limit
-
-
-def _exceptions(what: str, given: tuple[type[BaseException], ...]) -> tuple[Any, ...]:
-    """Return exception classes. Any other value would only fail when a body has raised."""
-    if not isinstance(given, tuple | list) or not all(
-        isinstance(item, type) and issubclass(item, BaseException) for item in given
-    ):
-        message = f"{what} must be a tuple of exception classes, such as (OSError,), not {given!r}"
-        raise BadOption(message)
-    return tuple(given)
 
 
 def _texts(what: str, given: tuple[str, ...]) -> tuple[str, ...]:

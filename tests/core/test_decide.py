@@ -98,7 +98,7 @@ LOST_CHARGED = Goes(attempts=1, crashes=1, lane=SlotKind.SUSPECT)
 OUTCOMES = {
     "returned": Returned("42"),
     "raised": Raised(BOOM, retryable=True),
-    "raised an error in retry_on": Raised(BOOM, retryable=True, named=True),
+    "raised an error that is named": Raised(BOOM, retryable=True, named=True),
     "raised a final error": Raised(BOOM, retryable=False),
     "could not be decoded": Raised(BOOM, retryable=False, cause="undecodable"),
     "asked for a retry in 7 s": Raised(BOOM, retryable=True, named=True, after=7.0),
@@ -126,7 +126,7 @@ DISCARDED = Ends(State.CANCELLED, "discarded")
 TABLE = [
     ("returned",                     SUCCEEDED,    SUCCEEDED,    SUCCEEDED,    SUCCEEDED),
     ("raised",                       RETRIED,      CANCELLED,    RAISED,       CANCELLED),
-    ("raised an error in retry_on",  RETRIED,      CANCELLED,    RETRIED,      CANCELLED),
+    ("raised an error that is named",  RETRIED,      CANCELLED,    RETRIED,      CANCELLED),
     ("raised a final error",         RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("could not be decoded",         UNDECODABLE,  CANCELLED,    UNDECODABLE,  CANCELLED),
     ("asked for a retry in 7 s",     RETRIED_IN_7, CANCELLED,    RETRIED_IN_7, CANCELLED),
@@ -149,7 +149,7 @@ TABLE = [
 # The rows that differ when no retries are left.
 TABLE_OF_THE_LAST_TRY = [
     ("raised",                       RAISED,       CANCELLED,    RAISED,       CANCELLED),
-    ("raised an error in retry_on",  RAISED,       CANCELLED,    RAISED,       CANCELLED),
+    ("raised an error that is named",  RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("asked for a retry in 7 s",     RAISED,       CANCELLED,    RAISED,       CANCELLED),
     ("timed out",                    TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),
     ("lost when overdue",            TIMED_OUT,    CANCELLED,    HELD_LATE,    HELD_LATE),

@@ -77,5 +77,12 @@ def test_an_invalid_delay_option_is_refused(option):
         Retry(3, **option)
 
 
+@pytest.mark.parametrize("name", ["on", "give_up_on"])
+@pytest.mark.parametrize("given", [OSError, ("OSError",), (OSError(),), [OSError], None])
+def test_what_is_not_a_tuple_of_exceptions_is_refused(name, given):
+    with pytest.raises(BadOption, match=f"{name} of a Retry must be a tuple of exception classes"):
+        Retry(1, **{name: given})
+
+
 def test_the_policy_no_retries_has_a_limit_of_zero():
     assert NO_RETRIES.limit == 0

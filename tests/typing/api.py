@@ -30,11 +30,17 @@ def bare_call(order_id: int) -> str:
 
 
 @app.task(
-    retries=Retry(5, base=2, factor=2, max_delay=600, jitter=True),
+    retries=Retry(
+        5,
+        base=2,
+        factor=2,
+        max_delay=600,
+        jitter=True,
+        on=(ConnectionError, OSError),
+        give_up_on=(PermissionError,),
+    ),
     queue="mail",
     timeout=5,
-    retry_on=(ConnectionError, OSError),
-    give_up_on=(PermissionError,),
     aliases=("old:name",),
     redact=("email",),
     key_ttl=None,
@@ -126,7 +132,7 @@ with_options.using("key")  # type: ignore[call-arg]
 
 app.task(colour="red")  # type: ignore[call-overload]
 app.task(retries="3")  # type: ignore[call-overload]
-app.task(retry_on=OSError)  # type: ignore[call-overload]
+Retry(1, on=OSError)  # type: ignore[arg-type]
 app.task("name")  # type: ignore[call-overload]
 
 # -- a task and a run as values --

@@ -149,16 +149,16 @@ def test_a_restart_in_back_off_goes_on_with_the_right_attempt_at_the_right_time(
 
 
 class TestWhichExceptions:
-    """`retry_on` and `give_up_on`."""
+    """`Retry(on=…)` and `Retry(give_up_on=…)`."""
 
     @pytest.fixture
     def tries(self, app):
         """Runs a task that raises what it is given; returns how often it was tried."""
 
-        def run(error: type[BaseException], **options) -> int:
-            counted = 0
+        def run(error: type[BaseException], on_crash="rerun", **policy) -> int:
+            counted, retry = 0, quickly(2, base=0.0, **policy)
 
-            @app.task(name=f"raise{error.__name__}", retries=quickly(2, base=0.0), **options)
+            @app.task(name=f"raise{error.__name__}", retries=retry, on_crash=on_crash)
             def body() -> None:
                 nonlocal counted
                 counted += 1
@@ -171,23 +171,23 @@ class TestWhichExceptions:
         return run
 
     def test_only_what_is_named_is_retried(self, tries):
-        assert tries(ConnectionResetError, retry_on=(ConnectionError,)) == 3
-        assert tries(ValueError, retry_on=(ConnectionError,)) == 1
+        assert tries(ConnectionResetError, on=(ConnectionError,)) == 3
+        assert tries(ValueError, on=(ConnectionError,)) == 1
 
     def test_what_is_given_up_on_is_not_retried(self, tries):
         assert tries(PermissionError, give_up_on=(PermissionError,)) == 1
         assert tries(TimeoutError, give_up_on=(PermissionError,)) == 3
 
     def test_giving_up_beats_retrying(self, tries):
-        options = {"retry_on": (OSError,), "give_up_on": (PermissionError,)}
+        policy = {"on": (OSError,), "give_up_on": (PermissionError,)}
 
-        assert tries(PermissionError, **options) == 1
+        assert tries(PermissionError, **policy) == 1
 
     def test_a_hold_task_retries_only_what_is_named(self, tries):
-        options = {"on_crash": "hold", "retry_on": (ConnectionError,)}
+        policy = {"on": (ConnectionError,)}
 
-        assert tries(ConnectionError, **options) == 3
-        assert tries(ValueError, **options) == 1
+        assert tries(ConnectionError, on_crash="hold", **policy) == 3
+        assert tries(ValueError, on_crash="hold", **policy) == 1
 
 
 class TestWhatABodySays:

@@ -98,7 +98,7 @@ def test_the_next_one_is_as_good_as_new(app, tables, enqueue):
             threading.Event().wait(2 * LIMIT)
         return current().attempt
 
-    run = enqueue(book, retries=Retry(1, base=0), retry_on=(TransactionTooLong,))
+    run = enqueue(book, retries=Retry(1, base=0, on=(TransactionTooLong,)))
     app.worker().drain(timeout=SOON)
 
     assert run.result(timeout=1) == 2

@@ -311,7 +311,10 @@ class TestHostileBodies:
 
     def test_the_limit_is_an_error_like_any_other(self, app):
         @app.task(
-            name="spin", transaction=True, transaction_limit=0.1, retries=3, retry_on=(OSError,)
+            name="spin",
+            transaction=True,
+            transaction_limit=0.1,
+            retries=Retry(3, on=(OSError,)),
         )
         def spin() -> None:
             current().connection.execute("SELECT 1")

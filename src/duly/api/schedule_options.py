@@ -38,8 +38,6 @@ class ScheduledTaskOptions(ScheduleOptions, total=False):
     priority: int
     on_crash: str
     executor: str | None
-    retry_on: tuple[type[BaseException], ...]
-    give_up_on: tuple[type[BaseException], ...]
     transaction: bool
     transaction_limit: float | None
     key_ttl: float | None

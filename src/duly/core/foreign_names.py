@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from duly.core.suggestions import nearest
 
 OPTIONS: Mapping[str, str] = {
-    "autoretry_for": "retry_on=(…,)",
+    "autoretry_for": "retries=Retry(…, on=(…,))",
     "countdown": "delay= with seconds or a timedelta",
-    "default_retry_delay": "retries=Retry(…, delay=…)",
+    "default_retry_delay": "retries=Retry(…, base=…)",
     "eta": "at= with a datetime",
     "exchange": "queue=",
     "max_retries": "retries=",
@@ -15,7 +15,7 @@ OPTIONS: Mapping[str, str] = {
     "routing_key": "queue=",
     "soft_time_limit": "timeout=",
     "task_id": "key=",
-    "throws": "give_up_on=(…,)",
+    "throws": "retries=Retry(…, give_up_on=(…,))",
     "time_limit": "timeout=",
 }
 """By the option of another library: the option of duly."""

@@ -27,7 +27,7 @@ class Raised(NamedTuple):
     error: ErrorText
     retryable: bool
     named: bool = False
-    """True if `retry_on` names this exception. A `hold` task retries no others."""
+    """True if `Retry(on=…)` names this exception. A `hold` task retries no others."""
     after: float | None = None
     cause: str = "raised"
 

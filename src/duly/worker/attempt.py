@@ -261,11 +261,12 @@ def _refused(kind: str, seconds: object) -> Raised:
 
 
 def _raised(error: BaseException, definition: Definition, redact: TextRedactor) -> Raised:
-    named = isinstance(error, definition.retry_on) if definition.retry_on else False
-    given_up = isinstance(error, definition.give_up_on)
+    retry = definition.retry
+    named = isinstance(error, retry.on)
+    given_up = isinstance(error, retry.give_up_on)
     # SystemExit or KeyboardInterrupt out of a body is a failure like any other: a task must not
     # be able to end its worker.
-    retryable = not given_up and (named or not definition.retry_on)
+    retryable = not given_up and (named or not retry.on)
     return Raised(error_text(error, redact), retryable=retryable, named=named)
 
 

@@ -35,7 +35,7 @@ async def bill_on_a_loop(customer: int) -> str:
 
 
 @task(backend="other")
-@duly_options(retries=Retry(1, base=0.01), retry_on=(ConnectionError,), redact=("card",))
+@duly_options(retries=Retry(1, base=0.01, on=(ConnectionError,)), redact=("card",))
 @exactly_once
 def charge(card: str) -> str:
     calls.append(card)

@@ -75,15 +75,19 @@ class TaskRegistrar:
         persisted = options.persist or self._requeue_pending
         hold = persisted and not options.requeue_on_interrupt
         retry = Retry(
-            options.retries, options.delay, options.backoff, max_delay=DELAY_SECONDS, jitter=False
+            options.retries,
+            options.delay,
+            options.backoff,
+            max_delay=DELAY_SECONDS,
+            jitter=False,
+            # An attempt that raised has ended properly, so another attempt is not a second start.
+            on=(Exception,) if hold else (),
         )
         wrap = self._wrap_with_observers
         definition = define(
             function if wrap is None else wrap(function),
             name=options.name or _name(function),
             retries=retry if options.retries else NO_RETRIES,
-            # An attempt that raised has ended properly, so another attempt is not a second start.
-            retry_on=(Exception,) if hold and options.retries else (),
             on_crash="hold" if hold else "rerun",
             executor=None if options.executor is None else _EXECUTORS[options.executor],
             queue=self._resolve_queue(options.queue),

@@ -25,8 +25,6 @@ class DulyTask(Task):
     retries: int | Retry = 0
     timeout: float | None = None
     on_crash: str = "rerun"
-    retry_on: tuple[type[BaseException], ...] = ()
-    give_up_on: tuple[type[BaseException], ...] = ()
     expires: float | None = None
     unique: str = "run"
     redact: tuple[str, ...] = ()
