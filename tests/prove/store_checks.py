@@ -37,7 +37,7 @@ def opened(url: str) -> Iterator[Any]:
 
 def check_fences_of_steps(url: str) -> None:
     with opened(url) as store:
-        test_steps.test_nothing_is_recorded_under_a_claim_that_is_lost(
+        test_steps.test_a_lost_claim_records_nothing(
             store, enqueue_and_claim(store), test_steps.end
         )
 

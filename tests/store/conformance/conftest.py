@@ -1,9 +1,10 @@
-"""The store that every test of this folder runs on, once per kind, and what belongs to it.
+"""The store that every test of this folder runs on, once per kind, and its clock and tables.
 
-On SQLite that is a fresh file. On PostgreSQL creating a database takes longer than most tests, so
-each kind has one that is emptied before every test; its clock only goes on. A stranger has planted
-decoys there, so that a call which somebody else could take over fails. A test that needs one
-of its own asks for `store_url` instead.
+On SQLite the store is a fresh file. On PostgreSQL, creating a database takes longer than most
+tests, so there is one database per kind, which is emptied before every test. Its clock is never set
+back between tests. The database contains the decoys of another role (see `tests/store/decoys.py`):
+a call that another role could take over fails. A test that needs a database of its own requests
+`store_url` instead.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from tests.store.decoys import plant
 
 
 class Opened(NamedTuple):
-    """A store with everything around it."""
+    """A store with its clock and its tables."""
 
     store: Any
     clock: TestClock
@@ -32,7 +33,7 @@ class Opened(NamedTuple):
 
 
 class SharedDatabases:
-    """One PostgreSQL database per kind, opened when first asked for."""
+    """One PostgreSQL database per kind, opened when it is first requested."""
 
     def __init__(self, servers: Any) -> None:
         self._servers = servers
@@ -40,19 +41,19 @@ class SharedDatabases:
         self._by_kind: dict[str, tuple[str, Any, TestClock, Tables]] = {}
 
     def get(self, kind: str) -> tuple[str, Any, TestClock, Tables]:
-        """Give the URL of an empty database of a kind, with its store, clock and tables."""
+        """Return the URL of an empty database of a kind, with its store, clock and tables."""
         if kind in self._by_kind:
             try:
                 self._by_kind[kind][-1].wipe()
             except psycopg.Error:
-                # A test that was cut short in the middle of a query leaves a connection of no use.
+                # A test that was interrupted during a query leaves an unusable connection.
                 del self._by_kind[kind]
         if kind not in self._by_kind:
             self._by_kind[kind] = self._create(kind)
         return self._by_kind[kind]
 
     def close(self) -> None:
-        """Drop them all."""
+        """Drop all databases."""
         self._open.close()
 
     def _create(self, kind: str) -> tuple[str, Any, TestClock, Tables]:
@@ -69,14 +70,14 @@ class SharedDatabases:
 
 @pytest.fixture(scope="session")
 def shared_databases(servers: Any) -> Iterator[SharedDatabases]:
-    """The PostgreSQL databases that the tests of this folder take turns in."""
+    """The PostgreSQL databases that the tests of this folder share."""
     with closing(SharedDatabases(servers)) as databases:
         yield databases
 
 
 @pytest.fixture
 def opened(store_kind: str, tmp_path: Any, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """An empty store of each kind with its clock."""
+    """An empty store of each kind with its clock and tables."""
     with ExitStack() as stack:
         if store_kind.startswith("sqlite"):
             url, clock = request.getfixturevalue("store_url"), FakeClock()
@@ -102,19 +103,19 @@ def store(opened: Opened) -> Any:
 
 @pytest.fixture
 def clock(opened: Opened) -> TestClock:
-    """The wall time of that store."""
+    """The wall time of the store."""
     return opened.clock
 
 
 @pytest.fixture
 def tables(opened: Opened) -> Tables | None:
-    """The tables of that store."""
+    """The tables of the store."""
     return opened.tables
 
 
 @pytest.fixture
 def open_another(opened: Opened) -> Callable[[], Any]:
-    """Opens that store once more."""
+    """A function that opens the same store again."""
     return opened.open_another
 
 

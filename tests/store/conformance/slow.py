@@ -1,4 +1,4 @@
-"""Makes a table so slow to read that nobody can wait for it."""
+"""Makes a table so slow to read that no test could wait for the read."""
 
 from tests.store.conformance.stores import is_sqlite, opened_tables
 
@@ -17,14 +17,14 @@ _SLOW = {
 
 
 def slow_down_acts(url: str) -> None:
-    """Let every read of the acts take minutes."""
+    """Let every read of the operator actions take minutes."""
     with opened_tables(url) as tables:
         tables.execute("ALTER TABLE duly_acts RENAME TO kept")
         tables.execute(_SLOW[is_sqlite(url)])
 
 
-def mend_acts(url: str) -> None:
-    """Let them be read as ever."""
+def restore_acts(url: str) -> None:
+    """Let the operator actions be read at normal speed again."""
     with opened_tables(url) as tables:
         tables.execute("DROP VIEW duly_acts")
         tables.execute("ALTER TABLE kept RENAME TO duly_acts")

@@ -1,4 +1,4 @@
-"""Opens what the suite runs on: a store of each kind, its clock, and the tables below it."""
+"""Opens the stores that the suite runs on: one of each kind, with its clock and its tables."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SCHEMA_TABLE = "duly_schema"
 
 
 class TestClock(Protocol):
-    """The store's wall time, which goes on only when a test says so."""
+    """The wall time of a store. It advances only when a test advances it."""
 
     __test__ = False
 
@@ -24,12 +24,12 @@ class TestClock(Protocol):
         ...
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         ...
 
 
 class FakeClock:
-    """The clock of an SQLite store, which takes its time from its caller."""
+    """The clock of an SQLite store, which gets its time from the caller."""
 
     def __init__(self) -> None:
         self._now = EPOCH
@@ -46,12 +46,12 @@ class FakeClock:
         self._uptime += round(seconds * MICROSECONDS)
 
     def set_back(self, seconds: float) -> None:
-        """Do what an operator does to the wall clock."""
+        """Set the wall clock back, as an operator can."""
         self._now -= round(seconds * MICROSECONDS)
 
 
 class ServerClock:
-    """The clock of a PostgreSQL store: the server's, which here reads a table of one row."""
+    """The clock of a PostgreSQL store: the server's clock, which in tests is a table of one row."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
@@ -77,7 +77,7 @@ class ServerClock:
 
 
 class Tables:
-    """The tables themselves, past the store: to see that nothing changed, or to change it all."""
+    """The tables of a store, which a test reads or changes without the store."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -92,14 +92,14 @@ class Tables:
         self._connection.execute(sql)
 
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Return every row of every table of duly's."""
+        """Return every row of every table of duly."""
         return {
-            name: sorted(self.rows(f"SELECT * FROM {name}"), key=repr)  # noqa: S608 - our own names
+            name: sorted(self.rows(f"SELECT * FROM {name}"), key=repr)  # noqa: S608 - the names are ours
             for name in self._tables()
         }
 
     def wipe(self) -> None:
-        """Empty all tables but those that say which schema and which store this is."""
+        """Empty all tables except those that identify the schema and the store."""
         self.execute("BEGIN")
         for name in self._tables():
             if name not in {SCHEMA_TABLE, "duly_store"}:
@@ -118,18 +118,18 @@ class Tables:
 
 
 def is_sqlite(url: str) -> bool:
-    """Say which of the two databases a URL names."""
+    """Return whether a URL names an SQLite file."""
     return url.startswith("sqlite:")
 
 
 def package_of(url: str) -> str:
-    """Return the package that holds the store's migrations."""
+    """Return the package that contains the store's migrations."""
     return "duly.store.sqlite" if is_sqlite(url) else "duly.store.postgres"
 
 
 @contextmanager
 def opened_tables(url: str) -> Iterator[Tables]:
-    """Give the tables below a store."""
+    """Yield the tables of a store."""
     if is_sqlite(url):
         with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
             yield Tables(connection)

@@ -49,7 +49,7 @@ def store(opened, request):
 
 
 def impossible(claim):
-    """Build a Settle that the tables themselves refuse: an end that is no end."""
+    """Build a Settle that the tables themselves refuse, because its end does not exist."""
     return settle_op(claim, "raised", Finish(State.QUEUED))
 
 
@@ -106,11 +106,11 @@ def test_a_claim_sees_the_place_that_a_settle_of_the_same_call_frees(store, work
     assert len(claims) == 1
 
 
-def test_no_ops_have_no_answers(store):
+def test_a_call_without_ops_returns_no_answers(store):
     assert store.apply([]) == []
 
 
-def test_an_op_that_the_tables_refuse_is_an_error_that_trying_again_will_not_mend(store, worker):
+def test_an_op_that_the_tables_refuse_raises_an_error_that_is_not_retried(store, worker):
     found = enqueue_and_claim(store)
 
     with pytest.raises(StoreError) as caught:
@@ -120,7 +120,7 @@ def test_an_op_that_the_tables_refuse_is_an_error_that_trying_again_will_not_men
     assert state_of(store, found.run_id) == "running"
 
 
-def test_a_refused_op_leaves_nothing_of_itself_and_of_the_ops_after_it(store, worker, tables):
+def test_a_refused_op_undoes_its_own_writes_and_those_of_later_ops(store, worker, tables):
     found = enqueue_and_claim(store)
     before = tables.everything()
 
@@ -138,7 +138,7 @@ def test_a_refused_op_leaves_nothing_of_itself_and_of_the_ops_after_it(store, wo
 
 
 @pytest.mark.parametrize("text", ["", "x" * 256], ids=["empty", "too long"])
-def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
+def test_the_tables_refuse_a_key_that_python_did_not_check(store, tables, text):
     before = tables.everything()
 
     with pytest.raises(StoreError):
@@ -147,7 +147,7 @@ def test_the_tables_refuse_a_key_that_slipped_through(store, tables, text):
     assert tables.everything() == before
 
 
-def test_a_store_works_on_after_it_refused_something(store, worker):
+def test_a_store_still_works_after_it_refused_an_op(store, worker):
     found = enqueue_and_claim(store)
     with pytest.raises(StoreError):
         store.do(impossible(found))
@@ -171,7 +171,7 @@ def test_a_refused_op_fails_alone_among_callers_who_share_a_commit(store, worker
     assert state_of(store, culprit.run_id) == "running"
 
 
-def test_submitted_ops_are_answered_too(store):
+def test_submitted_ops_are_answered(store):
     op = order()
 
     answers = submitted(store, [op]).result(TIMEOUT)
@@ -180,14 +180,14 @@ def test_submitted_ops_are_answered_too(store):
     assert listed_ids(store) == [op.run_id]
 
 
-def test_submitted_ops_that_are_refused_answer_with_the_error(store):
+def test_a_submission_that_is_refused_is_answered_with_the_error(store):
     error = submitted(store, [order(key=key(""))]).exception(TIMEOUT)
 
     assert isinstance(error, StoreError)
     assert listed_ids(store) == []
 
 
-def test_many_callers_at_once_all_get_their_own_answers(store):
+def test_many_concurrent_callers_get_their_own_answers(store):
     batches = [[order() for _ in range(size)] for size in range(1, 13)]
 
     answers = at_once(*(lambda batch=batch: store.apply(batch) for batch in batches))
@@ -209,7 +209,7 @@ def test_a_tick_sees_the_ops_before_it_in_the_same_call(store, worker):
 
 
 @pytest.mark.parametrize("text", ["one\x00two", "one\ud800two"], ids=["NUL", "surrogate"])
-def test_a_list_with_a_text_that_is_not_valid_is_refused_as_a_whole(store, text):
+def test_a_list_that_contains_an_invalid_text_is_refused_as_a_whole(store, text):
     register(store)
     held = enqueue_and_claim(store)
     lines = (1, "info", "before"), (2, "info", text)

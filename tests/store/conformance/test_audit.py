@@ -1,4 +1,4 @@
-"""The audit names whatever must never be, and nothing else."""
+"""The audit names every state that must never occur, and nothing else."""
 
 import pytest
 
@@ -87,16 +87,16 @@ PLANTS = {
     ),
     "fence_behind": ("k", "UPDATE duly_guarded SET fence = 1000"),
 }
-"""By check: whom the audit should name, and what to break, past the store."""
+"""For each check: the subject that the audit should name, and the damage that a test does."""
 
 
 def flaws(store):
-    """Return what the audit found, as (check, subject)."""
+    """Return the findings of the audit, as (check, subject)."""
     return [(flaw.check, flaw.subject) for flaw in store.audit(100)]
 
 
 def live_a_full_life(store, clock):
-    """Do everything that runs can live through; return a run that is held."""
+    """Bring runs into every state that they can have; return a run that is held."""
     enqueue_and_succeed(store, key="a", tags={"order": "1"})
     failed = enqueue_and_fail(store, key="b")
     redrive(store, failed)
@@ -120,7 +120,7 @@ def live_a_full_life(store, clock):
     return held
 
 
-def test_a_database_that_only_duly_wrote_has_no_flaw(store, worker, clock):
+def test_the_audit_finds_nothing_in_a_database_that_only_duly_wrote(store, worker, clock):
     live_a_full_life(store, clock)
 
     assert flaws(store) == []
@@ -128,7 +128,7 @@ def test_a_database_that_only_duly_wrote_has_no_flaw(store, worker, clock):
     assert (count.queued, count.running, count.waiting, count.finished) == (0, 1, 1, 4)
 
 
-def test_a_worker_that_died_just_now_is_no_flaw_and_one_of_long_ago_is(
+def test_the_audit_reports_a_worker_that_died_long_ago_but_not_one_that_died_just_now(
     store, worker, clock, tables
 ):
     held = enqueue_and_claim(store)

@@ -1,4 +1,4 @@
-"""Backfilling where the trigger has changed meanwhile, or the schedule has ended."""
+"""A backfill after the trigger of the schedule has changed, or after the schedule has ended."""
 
 from duly.core.cron import Cron
 from duly.store.ops.schedules import BackfillSchedule
@@ -7,7 +7,9 @@ from tests.store.conformance.test_schedules import MINUTE, fire, firings, put, s
 DAY_SECONDS = 86_400
 
 
-def test_an_instant_that_has_a_row_of_its_own_is_left_out_of_the_long_ones(store, worker, clock):
+def test_a_backfill_does_not_count_an_instant_with_its_own_row_in_the_rows_of_spans(
+    store, worker, clock
+):
     often, seldom = Cron("*/10 * * * *", "UTC"), Cron("*/30 * * * *", "UTC")
     put(store, trigger=often, misfire="skip")
     clock.advance(3 * DAY_SECONDS)
@@ -24,7 +26,7 @@ def test_an_instant_that_has_a_row_of_its_own_is_left_out_of_the_long_ones(store
     assert len(first) == len(second) == 1
 
 
-def test_an_ended_schedule_does_not_run_what_would_be_to_come(store, worker, clock):
+def test_a_backfill_of_an_ended_schedule_does_not_run_later_instants(store, worker, clock):
     begin = clock.now()
     put(store, end=begin + 5 * MINUTE)
     clock.advance(600)

@@ -1,4 +1,4 @@
-"""No transaction grows with the size of its payloads: a batch ends at a number of bytes."""
+"""A transaction has a bounded size in bytes, however large the payloads are."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def bytes_of(claims) -> int:
     return sum(len(found.arguments.encode()) for found in claims)
 
 
-def test_a_claim_ends_at_a_number_of_bytes_and_the_next_claims_get_the_rest(store, worker):
+def test_a_claim_ends_at_a_number_of_bytes_and_the_next_claims_return_the_rest(store, worker):
     run_ids = [
         run_id for _ in range(RUNS // 25) for run_id in enqueue_many(store, 25, arguments=LARGEST)
     ]
@@ -49,7 +49,7 @@ def test_a_claim_ends_at_a_number_of_bytes_and_the_next_claims_get_the_rest(stor
     assert [claims.is_cut for claims in answers] == [True] * (len(answers) - 1) + [False]
 
 
-def test_letters_of_several_bytes_count_as_such(store, worker):
+def test_characters_of_several_bytes_count_as_several_bytes(store, worker):
     enqueue_many(store, 40, arguments=FRAME.format("𝄞" * (PAYLOAD_BYTES // 4 - 10)))
 
     claims = claim(store, CLAIM_BATCH)
@@ -109,7 +109,7 @@ def test_runs_under_a_limit_are_claimed_up_to_a_number_of_bytes(store, worker, f
     assert all(claims.is_cut for claims in answers[:-1])
 
 
-def test_a_prune_ends_at_a_number_of_bytes_and_says_that_there_is_more(store, worker, clock):
+def test_a_prune_ends_at_a_number_of_bytes_and_reports_that_there_is_more(store, worker, clock):
     for number in range(20):
         found = enqueue_and_claim(store, arguments=FRAME.format(number))
         settle(store, settle_op(found, "returned", Finish(State.SUCCEEDED, None, LARGE_RESULT)))
@@ -126,7 +126,7 @@ def test_a_prune_ends_at_a_number_of_bytes_and_says_that_there_is_more(store, wo
 
 
 MOST_LARGE = -(-TRANSACTION_BYTES // PAYLOAD_BYTES)
-"""How many runs of the largest arguments reach the bound."""
+"""The number of runs with the largest arguments that reach the bound."""
 TICKS = 20
 
 

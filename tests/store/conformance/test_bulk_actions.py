@@ -1,4 +1,4 @@
-"""An act on many runs is done page by page, each page once, whoever works on it."""
+"""A bulk action handles its runs page by page, each page once, even if several processes try."""
 
 import json
 
@@ -33,7 +33,7 @@ def retry_page(store, act_id, run_ids, *, owner="one", after=None, is_over=False
     return store.do(op)
 
 
-def test_one_form_is_one_act_with_one_line_in_the_audit(store):
+def test_a_form_that_is_sent_twice_starts_one_act_with_one_audit_entry(store):
     ticket = new_id()
 
     first, again = start(store, ticket), start(store, ticket, digest="other")
@@ -48,7 +48,7 @@ def test_one_form_is_one_act_with_one_line_in_the_audit(store):
     )
 
 
-def test_the_same_act_under_way_is_not_begun_twice_but_after_its_end(store):
+def test_an_act_that_is_under_way_is_not_started_twice_but_may_start_again_after_its_end(store):
     first = start(store)
 
     same = start(store)
@@ -60,14 +60,16 @@ def test_the_same_act_under_way_is_not_begun_twice_but_after_its_end(store):
     assert len(store.list_audit_entries(None, 10)) == 2
 
 
-def test_a_page_is_done_and_counted_together_and_from_where_the_act_is_alone(store):
+def test_a_page_is_handled_and_counted_in_one_transaction_and_only_at_the_position_of_the_act(
+    store,
+):
     dead = sorted((enqueue_and_fail(store) for _ in range(3)), reverse=True)
     act_id = start(store)
     fine = enqueue_and_succeed(store)
 
     pages = [
         retry_page(store, act_id, dead[:2]),
-        retry_page(store, act_id, dead[2:]),  # From the beginning, where the act is no more.
+        retry_page(store, act_id, dead[2:]),  # From the beginning, although the act is past it.
         retry_page(store, act_id, dead[2:], after=dead[1], owner="another"),
         retry_page(store, act_id, [dead[2], fine], after=dead[1], is_over=True),
         retry_page(store, act_id, [], after=min(dead[2], fine)),
@@ -110,7 +112,7 @@ def test_cancels_and_runs_that_cannot_be_acted_on_are_counted(store):
     assert (act.done, act.skipped, json.loads(act.refused)) == (1, 3, [])
 
 
-def test_an_act_is_forgotten_long_after_its_end(store, clock):
+def test_an_act_is_deleted_long_after_its_end(store, clock):
     ended, open_ = start(store), start(store, digest="open")
     retry_page(store, ended, [], is_over=True)
     clock.advance(BULK_RETENTION_SECONDS + 1)
@@ -122,7 +124,7 @@ def test_an_act_is_forgotten_long_after_its_end(store, clock):
 
 
 @pytest.mark.parametrize("act_id", ["x", "", "01"])
-def test_an_unknown_act_is_none(store, act_id):
+def test_an_unknown_act_is_not_found(store, act_id):
     assert store.get_bulk(act_id) is None
 
 

@@ -1,4 +1,7 @@
-"""Cancel is a request: a queued run ends at once, a running one is asked, a final one stays."""
+"""A cancel is a request: it ends a queued run at once, and does not change a final run.
+
+The worker of a running run is notified of the request.
+"""
 
 import pytest
 
@@ -65,7 +68,7 @@ def test_a_queued_run_is_cancelled_at_once(store, worker, clock, put):
     assert claim(store) == []
 
 
-def test_a_running_run_is_asked(store, worker):
+def test_the_cancel_of_a_running_run_is_recorded_as_a_request(store, worker):
     found = enqueue_and_claim(store)
 
     answer = cancel(store, found.run_id)
@@ -86,7 +89,7 @@ def test_a_worker_learns_of_the_requests_for_its_own_runs(store, worker):
     assert store.list_cancel_requests(WORKER) == [mine.run_id]
 
 
-def test_a_settled_run_is_no_request_any_more(store, worker):
+def test_a_settled_run_is_no_longer_a_request(store, worker):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
 
@@ -108,21 +111,21 @@ def test_a_final_run_stays_as_it_is(store, worker, tables, put, state):
     assert tables.everything() == before
 
 
-def test_cancelling_twice_says_cancelled_and_records_it_once(store):
+def test_cancelling_twice_returns_cancelled_and_records_it_once(store):
     run_id = enqueue_one(store)
 
     assert [cancel(store, run_id), cancel(store, run_id)] == ["cancelled", "cancelled"]
     assert len(store.list_audit_entries(run_id, 10)) == 1
 
 
-def test_an_unknown_run_is_not_cancelled_and_nothing_is_left(store, tables):
+def test_the_cancel_of_an_unknown_run_writes_nothing(store, tables):
     before = tables.everything()
 
     assert cancel(store, UNKNOWN_RUN) is None
     assert tables.everything() == before
 
 
-def test_who_cancelled_what_is_recorded(store, worker, clock):
+def test_the_actor_of_a_cancel_is_recorded(store, worker, clock):
     run_id = enqueue_one(store)
     clock.advance(5)
 
@@ -133,7 +136,7 @@ def test_who_cancelled_what_is_recorded(store, worker, clock):
     assert (act.at, act.reason) == (clock.now(), "a mistake")
 
 
-def test_a_request_does_not_outlive_the_attempt_it_was_for(store, worker):
+def test_a_request_applies_only_to_the_attempt_that_was_running(store, worker):
     found = enqueue_and_claim(store)
     retry_now(store, found)
 
@@ -143,7 +146,7 @@ def test_a_request_does_not_outlive_the_attempt_it_was_for(store, worker):
     assert claim(store) == []
 
 
-def test_a_cancelled_hand_back_does_not_run_again(store, worker):
+def test_a_cancelled_run_that_is_handed_back_does_not_run_again(store, worker):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
     recover(store, judge=unstarted)

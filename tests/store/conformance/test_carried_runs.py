@@ -1,4 +1,4 @@
-"""Runs that another engine carries are handed over until somebody claims them, and claimed once."""
+"""Carried runs are handed over again until another engine claims them, and are claimed once."""
 
 import pytest
 
@@ -47,11 +47,11 @@ def test_a_run_is_handed_over_once_and_claimed_by_its_id(store, run_id):
 
     assert (claim.run_id, claim.claim_number, claim.attempt) == (run_id, 1, 1)
     assert store.get_run(run_id).state == "running"
-    assert take(store, message) is None, "a doubled message claims nothing"
+    assert take(store, message) is None, "a duplicate of the message claims nothing"
     assert store.peek(MINE).next_stale_in is None
 
 
-def test_a_queues_limit_counts_what_another_engine_runs(store, run_id, clock):
+def test_the_limit_of_a_queue_counts_runs_that_another_engine_runs(store, run_id, clock):
     runs = [run_id, *(enqueue_one(store, lane=SlotKind.CARRIED) for _ in range(4))]
     messages = hand_over(store)
     assert {message.run_id for message in messages} == set(runs)
@@ -118,7 +118,7 @@ def test_stale_runs_of_several_tasks_are_handed_over_again_up_to_the_limit(store
     assert {message.run_id for batch in batches for message in batch} == {run_id, *others}
 
 
-def test_our_own_workers_do_not_take_it(store, run_id):
+def test_a_claim_of_our_own_workers_does_not_take_a_carried_run(store, run_id):
     wants = tuple(Want(None, lane, 10) for lane in SlotKind)[:7]
     for _ in range(2):
         assert store.apply([ClaimRuns(WORKER, wants, (TASK,))]) == [[]]
@@ -126,7 +126,7 @@ def test_our_own_workers_do_not_take_it(store, run_id):
         hand_over(store)
 
 
-def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run_id, clock):
+def test_a_run_that_is_not_claimed_is_handed_over_again_at_growing_intervals(store, run_id, clock):
     (message,) = hand_over(store)
     for minutes in (1, 2, 3, 3):
         assert store.peek(MINE).next_stale_in == minutes * MINUTE
@@ -136,13 +136,13 @@ def test_one_that_nobody_claims_is_handed_over_again_ever_more_seldom(store, run
         assert hand_over(store) == [message]
 
 
-def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
+def test_a_run_that_was_handed_over_the_allowed_number_of_times_ends_as_a_dead_letter(
     store, run_id, clock, tables
 ):
     (message,) = hand_over(store, most=2)
     clock.advance(60)
     assert hand_over(store, most=2) == [message]
-    # The last message has long enough to be claimed.
+    # The last message still has its full time to be claimed.
     assert store.peek(MINE).next_stale_in == 3 * MINUTE
 
     clock.advance(180)
@@ -158,7 +158,7 @@ def test_one_that_was_handed_over_as_often_as_asked_for_ends_as_a_dead_letter(
     assert [message.run_id for message in hand_over(store, most=2)] == [run_id]
 
 
-def test_the_last_message_may_be_claimed_until_it_is_stale_itself(store, run_id, clock):
+def test_the_last_message_can_be_claimed_until_it_is_stale(store, run_id, clock):
     hand_over(store, most=2)
     clock.advance(60)
     (message,) = hand_over(store, most=2)
@@ -169,7 +169,7 @@ def test_the_last_message_may_be_claimed_until_it_is_stale_itself(store, run_id,
     assert store.get_run(run_id).state == "running"
 
 
-def test_messages_that_came_while_the_queue_was_paused_do_not_count(store, run_id, clock):
+def test_messages_that_arrived_while_the_queue_was_paused_do_not_count(store, run_id, clock):
     hand_over(store, most=2)
     clock.advance(60)
     hand_over(store, most=2)
@@ -181,7 +181,7 @@ def test_messages_that_came_while_the_queue_was_paused_do_not_count(store, run_i
     assert store.get_run(run_id).state == "queued"
 
 
-def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id, clock):
+def test_an_outage_of_the_broker_does_not_use_up_the_allowed_hand_overs(store, run_id, clock):
     for _ in range(5):
         assert len(hand_over(store, most=2)) == 1
         store.do(PostponeHandOver((run_id,), 5 * SECOND))
@@ -189,7 +189,7 @@ def test_a_broker_that_is_away_for_long_does_not_use_up_how_often(store, run_id,
     assert len(hand_over(store, most=2)) == 1
 
 
-def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):
+def test_a_run_whose_message_could_not_be_sent_is_handed_over_again_soon(store, run_id, clock):
     (message,) = hand_over(store)
 
     assert store.apply([PostponeHandOver((run_id,), 5 * SECOND)]) == [1]
@@ -198,7 +198,7 @@ def test_one_whose_sending_failed_is_handed_over_soon(store, run_id, clock):
     assert hand_over(store) == [message]
 
 
-def test_of_many_only_so_many_are_handed_over_at_once(store):
+def test_one_call_hands_over_at_most_its_limit_of_runs(store):
     register(store)
     ids = {enqueue_one(store, lane=SlotKind.CARRIED) for _ in range(5)}
 
@@ -208,9 +208,7 @@ def test_of_many_only_so_many_are_handed_over_at_once(store):
     assert {message.run_id for batch in batches for message in batch} == ids
 
 
-def test_one_who_does_not_know_a_task_neither_sends_it_nor_puts_it_off_for_others(
-    store, run_id, clock
-):
+def test_a_worker_neither_sends_nor_postpones_runs_of_tasks_it_does_not_know(store, run_id, clock):
     assert hand_over(store, OTHER_TASK) == []
     assert not store.peek((OTHER_TASK,)).carried
     hand_over(store)
@@ -223,13 +221,13 @@ def test_one_who_does_not_know_a_task_neither_sends_it_nor_puts_it_off_for_other
     assert [message.run_id for message in hand_over(store)] == [run_id]
 
 
-def test_a_mark_that_nobody_asks_for_is_pruned_when_its_run_is_gone(store, run_id, clock, tables):
+def test_a_mark_without_a_worker_for_its_task_is_pruned_after_its_run(store, run_id, clock, tables):
     kept = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store)
     store.do(Cancel(run_id, "ann"))
     clock.advance(60 + 1)
     store.do(Prune(2 * SECOND, 10))
-    assert len(tables.rows("SELECT run_id FROM duly_handed")) == 2, "not so soon"
+    assert len(tables.rows("SELECT run_id FROM duly_handed")) == 2, "the marks are kept at first"
     clock.advance(2)
 
     store.do(Prune(2 * SECOND, 10))
@@ -258,7 +256,7 @@ def test_a_worker_that_is_not_live_claims_nothing(store, run_id):
     assert take(store, message) is not None
 
 
-def test_a_cancelled_run_is_not_claimed_and_its_mark_goes(store, run_id, clock):
+def test_a_cancelled_run_is_not_claimed_and_its_mark_is_deleted(store, run_id, clock):
     (message,) = hand_over(store)
     store.do(Cancel(run_id, "ann"))
 
@@ -268,7 +266,7 @@ def test_a_cancelled_run_is_not_claimed_and_its_mark_goes(store, run_id, clock):
     assert store.peek(MINE).next_stale_in is None
 
 
-def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_id):
+def test_a_run_of_a_paused_queue_stays_and_is_handed_over_again_after_the_resume(store, run_id):
     (message,) = hand_over(store)
     pause(store)
     assert take(store, message) is None
@@ -284,7 +282,9 @@ def test_a_paused_queue_keeps_it_and_hands_it_over_anew_when_resumed(store, run_
     assert take(store, message) is not None
 
 
-def test_one_that_was_brought_while_its_queue_was_paused_is_handed_over_at_once(store, run_id):
+def test_a_run_whose_message_arrived_while_its_queue_was_paused_is_handed_over_at_once(
+    store, run_id
+):
     (message,) = hand_over(store)
     pause(store)
     assert take(store, message) is None
@@ -294,7 +294,9 @@ def test_one_that_was_brought_while_its_queue_was_paused_is_handed_over_at_once(
     assert hand_over(store) == [message]
 
 
-def test_one_that_nobody_ever_claims_does_not_stop_the_others(store, run_id, clock, tables):
+def test_a_run_that_was_handed_over_thousands_of_times_does_not_block_the_others(
+    store, run_id, clock, tables
+):
     hand_over(store)
     tables.execute("UPDATE duly_handed SET times = 2000")
     clock.advance(60)
@@ -302,7 +304,7 @@ def test_one_that_nobody_ever_claims_does_not_stop_the_others(store, run_id, clo
     assert [message.run_id for message in hand_over(store)] == [run_id]
 
 
-def test_one_that_has_expired_is_not_handed_over(store, clock):
+def test_an_expired_run_is_not_handed_over(store, clock):
     register(store)
     enqueue_one(store, lane=SlotKind.CARRIED, expires=SECOND)
     (message,) = hand_over(store)

@@ -1,4 +1,4 @@
-"""Schedules that are far behind catch up in bounded pieces, and hold up nothing else."""
+"""Schedules that are far late catch up in bounded pieces, and do not delay other schedules."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,11 +19,11 @@ MINUTELY_CRON = Cron("* * * * *", "Europe/Paris")
 
 
 def read_late(store: Any) -> list[DueSchedule]:
-    """Return the late schedules as a look reads them."""
+    """Return the late schedules as a read of due schedules returns them."""
     return store.list_due_schedules(LATE_BATCH, at_least=ON_TIME, less_than=10**9 * ON_TIME)
 
 
-def test_one_look_writes_a_bounded_number_of_rows(store, clock):
+def test_one_round_writes_a_bounded_number_of_rows(store, clock):
     names = [f"late{n}" for n in range(12)]
     for name in names:
         put(store, name, MINUTELY_CRON)
@@ -54,7 +54,7 @@ def test_every_missed_instant_is_accounted_for_once_in_few_rows(store, clock):
     assert len(rows) <= SINGLE_FIRINGS + 3
 
 
-def test_a_schedule_on_time_fires_in_the_same_look_as_late_ones(store, clock):
+def test_a_schedule_that_is_on_time_fires_in_the_same_round_as_late_ones(store, clock):
     for n in range(LATE_BATCH + 5):
         put(store, f"late{n}", MINUTELY_CRON)
     clock.advance(2 * 86_400)

@@ -20,7 +20,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def fire_all(store: Any) -> int:
-    """Account for everything that is due; return how many runs that made."""
+    """Account for everything that is due; return the number of runs that were created."""
     runs = 0
     while (fired := fire_due(store)).has_more:
         runs += fired.runs
@@ -30,7 +30,7 @@ def fire_all(store: Any) -> int:
 def claim_ahead(store: Any) -> Claim:
     """Claim a run while the clock is ahead.
 
-    The claims of a worker get later and later times, so this worker is used for nothing else.
+    The times of a worker's claims only grow, so this worker is not used for anything else.
     """
     worker_id = new_id()
     register(store, worker_id)
@@ -39,7 +39,7 @@ def claim_ahead(store: Any) -> Claim:
 
 
 def step(clock: Any, seconds: float) -> None:
-    """Set the clock, forward or back."""
+    """Set the clock forward or back."""
     clock.advance(seconds)
 
 
@@ -60,7 +60,7 @@ def test_a_schedule_fires_at_its_usual_times_after_the_clock_was_a_year_ahead(
     assert fire_all(store) == 1
 
     rows = firings(store)
-    # The second one is the latest instant of a year ahead, which may be almost an hour late.
+    # The second run has the latest instant of a year ahead, which may be almost an hour late.
     assert [row.outcome for row in rows] in (["run", "run"], ["run", "caught_up"])
     assert rows[0].instant == begin
 
@@ -83,7 +83,7 @@ def test_instants_before_the_clock_went_ahead_stay_accounted_for(store, worker, 
     assert schedule(store).next_at - clock.now() <= MINUTE
 
 
-def test_an_instant_that_ran_by_the_wrong_clock_does_not_run_again(store, worker, clock):
+def test_an_instant_that_ran_while_the_clock_was_wrong_does_not_run_again(store, worker, clock):
     put(store, "once", DateTrigger(clock.now() + int(DAY)))
     step(clock, 2 * 86_400)
     assert fire_all(store) == 1
@@ -96,7 +96,7 @@ def test_an_instant_that_ran_by_the_wrong_clock_does_not_run_again(store, worker
     assert schedule(store, "once").state == "ended"
 
 
-def test_a_schedule_that_ended_by_the_wrong_clock_is_active_again(store, worker, clock):
+def test_a_schedule_that_ended_while_the_clock_was_wrong_is_active_again(store, worker, clock):
     put(store, trigger=HOURLY, end=clock.now() + 10 * int(DAY))
     begin = schedule(store).next_at
     step(clock, YEAR_SECONDS)
@@ -110,7 +110,7 @@ def test_a_schedule_that_ended_by_the_wrong_clock_is_active_again(store, worker,
 
 
 def test_runs_that_expire_are_claimed_after_the_clock_was_ahead(store, clock):
-    worker_id = new_id()  # Of this test alone, as above.
+    worker_id = new_id()  # A worker of this test only, for the same reason as in `claim_ahead`.
     register(store, worker_id)
     enqueue_one(store)
     step(clock, YEAR_SECONDS)
@@ -138,13 +138,13 @@ def test_a_schedule_that_cannot_be_read_does_not_keep_others_from_continuing(
     fire_all(store)
 
     assert schedule(store, "readable").next_at == begin
-    # A host that knows the zone lets the other one continue.
+    # A host that knows the zone lets the other schedule continue.
     tables.execute(elsewhere.format("Mars/Base", "UTC"))
     fire_all(store)
     assert schedule(store, "unreadable").next_at == begin
 
 
-def test_schedules_that_cannot_be_read_are_not_looked_at_again_and_again(
+def test_schedules_that_cannot_be_read_are_not_read_in_every_round(
     store, worker, clock, tables, monkeypatch
 ):
     monkeypatch.setattr(due_schedules, "LATE_BATCH", 2)
@@ -158,7 +158,7 @@ def test_schedules_that_cannot_be_read_are_not_looked_at_again_and_again(
     looks = [fire_due(store).has_more for _ in range(3)]
 
     assert looks[-1] is False
-    # A host that knows the zone looks until all of them continue.
+    # A host that knows the zone tries until all of them continue.
     tables.execute("UPDATE duly_schedules SET trigger = replace(trigger, 'Mars/Base', 'UTC')")
     fire_all(store)
     assert store.list_schedules_ahead(5, by=0) == []

@@ -42,7 +42,7 @@ BOTH_WAYS = pytest.mark.parametrize("handles", ["shared", "own"])
 
 
 def handles_for(count, store, open_another, handles):
-    """Give every thread the same store, or one of its own as processes would have."""
+    """Return one store for each thread: always the same, or a new one each, as in processes."""
     return [store if handles == "shared" else open_another() for _ in range(count)]
 
 
@@ -67,7 +67,7 @@ def test_four_workers_claim_each_run_once(store, open_another, handles):
 
 
 @BOTH_WAYS
-def test_workers_that_settle_and_claim_together_run_each_once(store, open_another, handles):
+def test_workers_that_settle_and_claim_in_one_call_run_each_run_once(store, open_another, handles):
     ids = enqueue_many(store, 300)
     stores = handles_for(3, store, open_another, handles)
 
@@ -86,7 +86,7 @@ def test_workers_that_settle_and_claim_together_run_each_once(store, open_anothe
 
 
 @BOTH_WAYS
-def test_twenty_threads_enqueue_and_nothing_is_lost(store, open_another, handles):
+def test_enqueues_of_twenty_threads_are_all_stored(store, open_another, handles):
     stores = [s for s in handles_for(4, store, open_another, handles) for _ in range(5)]
 
     results = at_once(*(lambda s=s: [enqueue_one(s) for _ in range(10)] for s in stores))
@@ -95,7 +95,7 @@ def test_twenty_threads_enqueue_and_nothing_is_lost(store, open_another, handles
 
 
 @BOTH_WAYS
-def test_twenty_threads_with_one_key_make_one_run(store, open_another, handles):
+def test_enqueues_of_twenty_threads_with_one_key_make_one_run(store, open_another, handles):
     stores = [s for s in handles_for(4, store, open_another, handles) for _ in range(5)]
 
     answers = at_once(*(lambda s=s: accept(s, key="k") for s in stores))
@@ -106,7 +106,7 @@ def test_twenty_threads_with_one_key_make_one_run(store, open_another, handles):
 
 
 @BOTH_WAYS
-def test_batches_that_share_keys_in_another_order_do_not_block_each_other(
+def test_batches_with_the_same_keys_in_different_orders_do_not_block_each_other(
     store, open_another, handles
 ):
     keys = [f"key {number}" for number in range(30)]
@@ -122,7 +122,7 @@ def test_batches_that_share_keys_in_another_order_do_not_block_each_other(
 
 
 @BOTH_WAYS
-def test_lines_that_many_restore_at_once_are_written_once(store, open_another, handles):
+def test_log_lines_that_many_callers_restore_at_once_are_written_once(store, open_another, handles):
     register(store)
     enqueue_many(store, 1)
     (found,) = claim(store)
@@ -162,7 +162,9 @@ def test_a_settle_and_a_recovery_at_once_end_each_attempt_once(store, open_anoth
 
 
 @BOTH_WAYS
-def test_a_claim_and_a_recovery_at_once_leave_no_run_with_the_dead(store, open_another, handles):
+def test_a_claim_and_a_recovery_at_once_leave_no_run_with_the_dead_worker(
+    store, open_another, handles
+):
     mine, theirs = handles_for(2, store, open_another, handles)
     enqueue_many(store, 200)
     register(store)
@@ -186,7 +188,7 @@ def test_a_claim_and_a_recovery_at_once_leave_no_run_with_the_dead(store, open_a
 
 
 @BOTH_WAYS
-def test_a_cancel_and_a_claim_at_once_agree(store, open_another, handles):
+def test_a_cancel_and_a_claim_at_once_agree_on_the_state(store, open_another, handles):
     register(store)
     ids = enqueue_many(store, 60)
     mine, theirs = handles_for(2, store, open_another, handles)
@@ -210,7 +212,7 @@ def test_a_cancel_and_a_claim_at_once_agree(store, open_another, handles):
 
 
 @BOTH_WAYS
-def test_ticks_at_once_promote_each_run_once(store, open_another, clock, handles):
+def test_concurrent_ticks_promote_each_run_once(store, open_another, clock, handles):
     register(store)
     ids = enqueue_many(store, 200, delay_seconds=10)
     clock.advance(10)
@@ -230,7 +232,7 @@ def test_ticks_at_once_promote_each_run_once(store, open_another, clock, handles
     assert sorted(found.run_id for found in claim(store)) == ids
 
 
-def test_a_run_is_never_found_nowhere(store, open_another):
+def test_a_read_finds_a_run_while_it_moves_between_tables(store, open_another):
     reader = open_another()
     register(store)
     run_id = enqueue_one(store, key=key("k", ttl_seconds=None), delay_seconds=0)
@@ -263,8 +265,8 @@ def test_a_run_is_never_found_nowhere(store, open_another):
     assert run_of(store, run_id).generation == 21
 
 
-def test_what_a_caller_has_done_it_can_see(store, open_another):
-    """Reads of one handle never fall behind its own writes, whatever others write meanwhile."""
+def test_a_caller_can_read_its_own_writes(store, open_another):
+    """Reads of a handle always see its earlier writes, while other handles write."""
     stores = [store, open_another(), open_another()]
 
     def write_and_look(mine):

@@ -1,4 +1,4 @@
-"""What became of runs is counted as they end, and stays true while the counts are added up."""
+"""Ends of runs are counted as they happen, and rolling the counts up does not change the sums."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ MINUTE = 60 * SECOND
 
 
 def counted(store):
-    """Return how many runs are counted, by task and state."""
+    """Return the numbers of runs that are counted, by task and state."""
     found = Counter()
     for row in store.count_ends_of_tasks(0):
         found[row.task, row.state] += row.runs
@@ -63,7 +63,7 @@ def test_runs_that_end_together_are_counted_together(store, worker):
     assert counted(store) == {(TASK, "succeeded"): 3}
 
 
-def test_an_end_said_twice_is_counted_once(store, worker):
+def test_an_end_that_is_settled_twice_is_counted_once(store, worker):
     held = enqueue_and_claim(store)
     succeed(store, held)
 
@@ -72,7 +72,7 @@ def test_an_end_said_twice_is_counted_once(store, worker):
     assert counted(store) == {(TASK, "succeeded"): 1}
 
 
-def test_folding_changes_no_sum(store, worker, clock):
+def test_a_roll_up_changes_no_sum(store, worker, clock):
     for _ in range(3):
         enqueue_and_succeed(store)
         clock.advance(seconds=40)
@@ -84,26 +84,26 @@ def test_folding_changes_no_sum(store, worker, clock):
         store.do(RollUpCounts(100))
         assert counted(store) == before
 
-    assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "all of it is long ago"
+    assert store.count_ends(end - 3600 * SECOND, MINUTE) == [], "no end is as recent as that"
 
 
-def test_what_is_added_up_takes_one_row_of_each_kind_however_often(store, worker, clock):
+def test_rolled_up_counts_take_one_row_of_each_kind(store, worker, clock):
     for _ in range(2):
         for _ in range(4):
             enqueue_and_succeed(store)
             clock.advance(seconds=1)
-            # PostgreSQL adds up what was accepted, too, with the sum of before.
+            # PostgreSQL also rolls up the counts of accepted runs, with the sum of before.
             assert store.do(RollUpCounts(100)) in {1, 2}
         clock.advance(seconds=30 * 86_400)
 
     first, second = (store.do(RollUpCounts(100)) for _ in range(2))
 
-    assert first <= 2, "one of each hour in which runs ended"
+    assert first <= 2, "one row for each hour with ends of runs"
     assert second == 0
     assert counted(store) == {(TASK, "succeeded"): 8}
 
 
-def test_there_is_more_to_add_up_when_as_many_were_as_may_be(store, worker, clock):
+def test_a_roll_up_that_reached_its_limit_has_more_to_do(store, worker, clock):
     for _ in range(3):
         enqueue_and_succeed(store)
     clock.advance(seconds=1)
@@ -111,11 +111,11 @@ def test_there_is_more_to_add_up_when_as_many_were_as_may_be(store, worker, cloc
     first, second, third = (store.do(RollUpCounts(2)) for _ in range(3))
 
     assert (first, third) == (2, 0)
-    assert second in {1, 2}  # As above.
+    assert second in {1, 2}  # As in the test above.
     assert counted(store) == {(TASK, "succeeded"): 3}
 
 
-def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
+def test_counts_of_the_last_two_hours_are_kept_by_the_minute(store, worker, clock):
     enqueue_and_succeed(store)
     clock.advance(seconds=120)
     enqueue_and_succeed(store)
@@ -127,7 +127,7 @@ def test_minutes_are_kept_apart_for_the_last_two_hours(store, worker, clock):
     assert minutes[1].at - minutes[0].at == 2 * MINUTE
 
 
-def test_how_long_runs_waited_and_took_is_known_within_bounds(store, worker, clock):
+def test_durations_and_waiting_times_of_runs_are_known_within_bounds(store, worker, clock):
     enqueue_one(store)
     clock.advance(seconds=3)
     held = claim_one(store)
@@ -140,7 +140,7 @@ def test_how_long_runs_waited_and_took_is_known_within_bounds(store, worker, clo
     assert ends.delay >= 2_900_000
 
 
-def test_a_search_looks_among_so_many_runs_and_says_how_far_it_came(store):
+def test_a_search_reads_a_bounded_number_of_runs_and_returns_how_far_it_reached(store):
     ids = enqueue_many(store, 4, task=OTHER_TASK) + enqueue_many(store, 3)
     which = RunFilter(task=OTHER_TASK, scan=5, limit=10)
 
@@ -158,7 +158,7 @@ def test_a_search_looks_among_so_many_runs_and_says_how_far_it_came(store):
     ],
     ids=["all", "live", "tagged"],
 )
-def test_a_search_ends_where_all_beyond_are_too_old(store, which):
+def test_a_search_ends_where_all_further_runs_are_too_old(store, which):
     ids = enqueue_many(store, 5, tags='{"color": "red"}')
     (newest,) = store.list_runs(RunFilter(limit=1))
 
@@ -169,7 +169,7 @@ def test_a_search_ends_where_all_beyond_are_too_old(store, which):
     assert store.reach_of(which._replace(since=later)) is None
 
 
-def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
+def test_live_runs_are_found_among_any_number_of_newer_ended_runs(store, worker):
     waiting = enqueue_one(store, delay_seconds=600)
     for _ in range(3):
         enqueue_and_succeed(store)
@@ -179,7 +179,9 @@ def test_live_runs_are_found_beneath_any_number_of_ended_ones(store, worker):
     assert [run.id for run in found] == [waiting]
 
 
-def test_dead_letters_are_looked_for_among_so_many_and_others_do_not_count(store, worker):
+def test_a_search_for_dead_letters_reads_a_bounded_number_of_them_and_skips_other_runs(
+    store, worker
+):
     ids = [enqueue_and_fail(store) for _ in range(4)]
     enqueue_and_succeed(store)
     which = RunFilter(states=("failed",), queue="nobody", scan=3)
@@ -191,7 +193,7 @@ def test_dead_letters_are_looked_for_among_so_many_and_others_do_not_count(store
     assert [run.id for run in found] == ids[:1:-1]
 
 
-def test_groups_of_dead_letters_are_all_found(store, worker):
+def test_all_groups_of_dead_letters_are_found(store, worker):
     for task in (TASK, OTHER_TASK):
         for print_ in ("one", "two", ""):
             enqueue_one(store, task=task)
@@ -219,7 +221,7 @@ def test_acts_are_listed_page_by_page(store):
     assert [act.subject for act in first + rest] == runs[::-1]
 
 
-def test_a_redrive_from_a_step_names_it_among_the_acts(store, worker):
+def test_a_redrive_from_a_step_is_listed_with_its_step(store, worker):
     run = enqueue_and_fail(store)
 
     store.do(RetryRun(run, ACTOR, from_step="second"))
@@ -275,7 +277,7 @@ def test_a_run_lasts_from_its_first_start_to_its_end(store, worker, clock):
 
 
 def counted_at_every_end(store):
-    """Return the ends that were counted, by state, including those that operators took back."""
+    """Return the numbers of ended runs by state, including the ends that operators took back."""
     found = Counter()
     for row in store.count_every_end_of_tasks(0):
         found[row.state] += row.runs
@@ -288,7 +290,7 @@ def test_a_run_that_an_operator_retried_counts_in_its_present_state(store, worke
 
     redrive(store, run)
 
-    assert counted(store) == {(TASK, "succeeded"): 1}, "the other run waits"
+    assert counted(store) == {(TASK, "succeeded"): 1}, "the other run is still queued"
     tick(store)
     succeed(store, claim_one(store))
     assert counted(store) == {(TASK, "succeeded"): 2}
@@ -297,7 +299,7 @@ def test_a_run_that_an_operator_retried_counts_in_its_present_state(store, worke
         clock.advance(seconds=days * 86_400 + 1)
         store.do(RollUpCounts(100))
         assert counted(store) == {(TASK, "succeeded"): 2}
-    assert counted_at_every_end(store) == {"failed": 1, "succeeded": 2}, "monitors see every end"
+    assert counted_at_every_end(store) == {"failed": 1, "succeeded": 2}, "monitors count every end"
 
 
 def test_a_run_that_failed_again_after_a_retry_counts_as_one_failure(store, worker):
@@ -332,7 +334,7 @@ def test_a_refused_retry_or_discard_changes_no_count(store, worker):
     assert counted(store) == before
 
 
-def test_a_retried_run_that_had_ended_without_an_attempt_was_not_counted(store, worker):
+def test_the_retry_of_a_run_that_ended_without_an_attempt_changes_no_count(store, worker):
     ended = enqueue_and_claim(store)
     settle(store, settle_op(ended, "cancelled", Finish(State.CANCELLED, "requested")))
     queued = enqueue_one(store)

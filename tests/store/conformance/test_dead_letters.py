@@ -1,4 +1,4 @@
-"""Dead letters of other engines: kept whole, sent again by one at a time, ended once."""
+"""Dead letters of other engines are stored whole, sent by one caller at a time, and ended once."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +28,9 @@ def put(store: Any, letter_id: str, *, ttl: int | None = TTL, **changes: Any) ->
 
 
 class TestKeeping:
-    """What is on record."""
+    """The stored letters."""
 
-    def test_a_letter_is_kept_once_with_all_it_says(self, store, clock):
+    def test_a_letter_is_stored_once_with_all_its_fields(self, store, clock):
         now = clock.now()
 
         assert put(store, "1")
@@ -44,7 +44,7 @@ class TestKeeping:
             )
         ]  # fmt: skip
 
-    def test_letters_are_found_by_what_they_say_newest_first(self, store, clock):
+    def test_letters_are_found_by_their_fields_newest_first(self, store, clock):
         put(store, "1")
         clock.advance(10)
         since = clock.now()
@@ -64,7 +64,7 @@ class TestKeeping:
         assert ids(since=since) == ["3", "2"]
         assert ids(before="3", limit=1) == ["2"]
 
-    def test_letters_of_one_error_are_a_group_the_largest_first(self, store, clock):
+    def test_letters_with_one_error_form_a_group_and_the_largest_group_is_first(self, store, clock):
         first_at = clock.now()
         put(store, "1")
         clock.advance(10)
@@ -91,7 +91,7 @@ class TestKeeping:
             == 2
         )
 
-    def test_a_letter_is_ended_once_by_somebody_for_a_reason(self, store, clock):
+    def test_a_letter_is_ended_once_with_an_actor_and_a_reason(self, store, clock):
         put(store, "1")
 
         assert store.apply([EndDeadLetter("1", "replayed", "ann", "fixed")]) == [True]
@@ -102,7 +102,7 @@ class TestKeeping:
         (ended,) = store.list_dead_letters(DeadLetterFilter(state="replayed"))
         assert (ended.actor, ended.reason, ended.ended_at) == ("ann", "fixed", clock.now())
 
-    def test_old_letters_go_when_new_ones_come(self, store, clock):
+    def test_a_new_letter_deletes_those_that_have_expired(self, store, clock):
         put(store, "1", ttl=SECOND)
         put(store, "2", ttl=None)
         clock.advance(86_400 * 365)
@@ -113,11 +113,11 @@ class TestKeeping:
 
 
 class Died(BaseException):
-    """Stands for a process that was killed: nothing of what should follow is done."""
+    """Raised in place of the death of a process: nothing that would follow is done."""
 
 
 class Engine:
-    """An engine that takes messages, unless a test says otherwise."""
+    """An engine that accepts messages, except those that a test lets it refuse."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -131,7 +131,7 @@ class Engine:
 
 @pytest.fixture
 def engine():
-    """The engine that the letters of these tests came from."""
+    """The engine of the letters of these tests."""
     return Engine()
 
 
@@ -155,9 +155,9 @@ def write(letters, **changes):
 
 
 class TestReplaying:
-    """Giving letters to their engine again."""
+    """Sending letters to their engine again."""
 
-    def test_a_letter_is_sent_and_ended_with_who_and_why(self, letters, engine):
+    def test_a_letter_that_is_sent_ends_with_its_actor_and_reason(self, letters, engine):
         letter = write(letters)
 
         assert letters.replay(letter, actor="ann", reason="fixed") == (1, 0, ())
@@ -167,7 +167,7 @@ class TestReplaying:
         ended = letters.get(letter)
         assert (ended.state, ended.actor, ended.reason) == ("replayed", "ann", "fixed")
 
-    def test_of_many_who_replay_a_letter_one_sends_it(self, store, engine):
+    def test_concurrent_replays_of_a_letter_send_it_once(self, store, engine):
         begun = threading.Barrier(8)
         letter = write(opened(store, engine))
 
@@ -182,7 +182,9 @@ class TestReplaying:
         assert engine.sent == [letter]
         assert sum(each.done for each in ended) == 1
 
-    def test_a_letter_is_neither_sent_nor_discarded_while_somebody_sends_it(self, letters, store):
+    def test_a_letter_is_neither_sent_nor_discarded_while_another_caller_sends_it(
+        self, letters, store
+    ):
         other = opened(store, Engine())
         seen = []
 
@@ -196,7 +198,7 @@ class TestReplaying:
         assert letters.replay(letter).done == 1
         assert seen == [((0, 1, ()), (0, 1, ()))]
 
-    def test_one_that_is_not_taken_is_given_back_at_once(self, letters, engine):
+    def test_a_letter_that_the_engine_refuses_can_be_sent_again_at_once(self, letters, engine):
         letter = write(letters)
         engine.refuses[letter] = ConnectionError("the broker is away")
 
@@ -207,7 +209,7 @@ class TestReplaying:
         assert [each.letter_id for each in caught.value.ended.unsent] == [letter]
         assert letters.replay(letter).done == 1
 
-    def test_one_whose_sender_died_is_given_back_when_a_minute_is_over(
+    def test_a_letter_whose_sender_died_can_be_sent_again_after_a_minute(
         self, letters, store, clock, engine
     ):
         letter = write(letters)
@@ -227,13 +229,13 @@ class TestReplaying:
         with pytest.raises(Died):
             other.replay(letter)
 
-        assert letters.replay(letter) == (0, 1, ()), "it may still be at it"
+        assert letters.replay(letter) == (0, 1, ()), "the sender may still be alive"
         clock.advance(DEAD_LETTER_LEASE_SECONDS)
 
         assert letters.replay(letter) == (1, 0, ())
         assert engine.sent == [letter]
 
-    def test_one_that_cannot_be_sent_does_not_keep_the_others(self, letters, engine):
+    def test_a_letter_that_cannot_be_sent_does_not_stop_the_others(self, letters, engine):
         written = [write(letters) for _ in range(3)]
         engine.refuses[written[1]] = PayloadError("$", "it is damaged")
 
@@ -245,7 +247,7 @@ class TestReplaying:
         assert "it is damaged" in problem
         assert [letter.id for letter in letters.list()] == [written[1]]
 
-    def test_by_id_the_others_are_sent_too_before_it_is_an_error(self, letters, engine):
+    def test_a_replay_by_id_sends_the_other_letters_before_it_raises(self, letters, engine):
         written = [write(letters) for _ in range(3)]
         engine.refuses[written[0]] = ValueError("no")
 
@@ -254,7 +256,7 @@ class TestReplaying:
 
         assert engine.sent == written[1:]
 
-    def test_an_engine_that_takes_nothing_is_not_asked_for_ever(self, letters, engine):
+    def test_a_replay_stops_after_too_many_refusals_of_the_engine(self, letters, engine):
         written = [write(letters) for _ in range(DEAD_LETTER_RETRY_FAILURES + 2)]
         engine.refuses = dict.fromkeys(written, ConnectionError("away"))
 
@@ -264,20 +266,20 @@ class TestReplaying:
         assert len(caught.value.ended.unsent) == DEAD_LETTER_RETRY_FAILURES
         assert len(letters.list()) == len(written)
 
-    def test_each_is_sent_by_the_application_that_it_came_from(self, letters, engine):
+    def test_each_letter_is_sent_by_its_own_application(self, letters, engine):
         other = Engine()
         letters.send_with("celery", other.send, application="bank")
         of_shop, of_bank = write(letters), write(letters, application="bank")
-        of_nobody = write(letters, application="gone")
+        of_unknown = write(letters, application="gone")
 
         ended = letters.replay(which=DeadLetterFilter())
 
         assert (engine.sent, other.sent) == ([of_shop], [of_bank])
         ((letter_id, _, problem, elsewhere),) = ended.unsent
-        assert (letter_id, elsewhere) == (of_nobody, True)
+        assert (letter_id, elsewhere) == (of_unknown, True)
         assert "'gone' of celery is not known here" in problem
 
-    def test_of_two_applications_with_one_name_none_is_guessed(self, letters, engine):
+    def test_a_letter_is_not_sent_if_two_applications_have_its_name(self, letters, engine):
         letters.send_with("celery", engine.send, application="shop")
         letter = write(letters)
         letters.send_with("celery", Engine().send, application="shop")
@@ -285,7 +287,7 @@ class TestReplaying:
         with pytest.raises(LetterNotSent, match="give each its own name"):
             letters.replay(letter)
 
-    def test_a_namespace_has_letters_of_its_own(self, store, engine):
+    def test_a_namespace_has_its_own_letters(self, store, engine):
         ours, theirs = opened(store, engine, "eu"), opened(store, engine, "us")
         letter = write(ours)
 
@@ -297,7 +299,7 @@ class TestReplaying:
         assert ours.get(letter).namespace == "eu"
         assert [each.id for each in GuardDeadLetters(lambda: store).list()] == [letter]
 
-    def test_a_discard_says_who_and_why(self, letters, engine):
+    def test_a_discarded_letter_has_its_actor_and_reason(self, letters, engine):
         letter = write(letters)
 
         assert letters.discard(letter, actor="ann", reason="a test") == (1, 0, ())

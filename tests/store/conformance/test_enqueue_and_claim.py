@@ -1,4 +1,4 @@
-"""Runs come in through enqueue and leave the queue through claim, each once and in order."""
+"""A run is stored by an enqueue and taken by a claim, once each and in order."""
 
 import json
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.pgbouncer
 AWKWARD = '[[],{"text":"Zürich \\"→\\" \\\\ 𝄞 %s %(x)s :name ? $1 \'; --"}]'
 
 
-def test_an_accepted_run_is_queued_with_all_it_was_given(store, clock):
+def test_an_accepted_run_is_queued_with_all_its_fields(store, clock):
     run_id = new_id()
 
     answer = accept(
@@ -68,7 +68,7 @@ def test_an_accepted_run_is_queued_with_all_it_was_given(store, clock):
     assert (run.progress, run.progress_text) == (None, None)
 
 
-def test_a_claim_carries_all_that_its_body_needs(store, worker, clock):
+def test_a_claim_contains_everything_that_its_body_needs(store, worker, clock):
     run_id = enqueue_one(
         store, priority=7, arguments=AWKWARD, tags={"customer": "17"}, key="order 17"
     )
@@ -84,7 +84,7 @@ def test_a_claim_carries_all_that_its_body_needs(store, worker, clock):
     assert found.arguments == AWKWARD
 
 
-def test_a_claim_of_a_run_without_key_or_tags_says_so(store, worker):
+def test_a_claim_of_a_run_without_key_or_tags_has_neither(store, worker):
     found = enqueue_and_claim(store)
 
     assert not found.keyed
@@ -107,7 +107,7 @@ def test_a_claimed_run_is_not_claimed_again(store, worker):
     assert claim(store, worker=OTHER_WORKER) == []
 
 
-def test_where_nothing_is_queued_nothing_is_claimed(store, worker):
+def test_a_claim_of_an_empty_store_returns_nothing(store, worker):
     assert claim(store) == []
 
 
@@ -119,7 +119,7 @@ def test_a_worker_that_never_registered_claims_nothing(store):
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "stopped"])
-def test_a_worker_that_is_not_live_any_more_claims_nothing(store, worker, stopped):
+def test_a_worker_that_is_no_longer_live_claims_nothing(store, worker, stopped):
     recover(store, stopped=stopped)
     run_id = enqueue_one(store)
 
@@ -146,7 +146,7 @@ def test_the_claim_number_grows_by_one_at_every_claim(store, worker):
     assert [c.claim_number for c in (first, second, third)] == [1, 2, 3]
 
 
-def test_within_a_queue_runs_go_by_priority_then_due_time_then_age(store, worker, clock):
+def test_runs_of_a_queue_are_ordered_by_priority_then_due_time_then_age(store, worker, clock):
     now = clock.now()
     last = enqueue_one(store, priority=-1, at=now - 9 * SECOND)
     fourth = enqueue_one(store, at=now)
@@ -160,7 +160,7 @@ def test_within_a_queue_runs_go_by_priority_then_due_time_then_age(store, worker
     assert one_by_one == [first, second, third, fourth, fifth, last]
 
 
-def test_a_claim_of_several_gives_them_in_that_order_too(store, worker, clock):
+def test_a_claim_of_several_runs_returns_them_in_that_order_too(store, worker, clock):
     now = clock.now()
     third = enqueue_one(store, at=now)
     second = enqueue_one(store, at=now - 1 * SECOND)
@@ -170,7 +170,7 @@ def test_a_claim_of_several_gives_them_in_that_order_too(store, worker, clock):
     assert claimed_ids(store) == [first, second, third, fourth]
 
 
-def test_a_run_that_goes_back_at_once_keeps_its_place(store, worker, clock):
+def test_a_run_that_is_retried_at_once_keeps_its_place(store, worker, clock):
     first = enqueue_and_claim(store)
     clock.advance(1)
     second = enqueue_one(store)
@@ -180,7 +180,7 @@ def test_a_run_that_goes_back_at_once_keeps_its_place(store, worker, clock):
     assert claimed_ids(store) == [first.run_id, second]
 
 
-def test_queues_are_asked_in_turn_beginning_behind_the_last(store, worker):
+def test_claims_take_the_queues_in_turn_starting_after_the_last_one(store, worker):
     for queue in ("a", "b", "c"):
         enqueue_many(store, 3, queue=queue)
 
@@ -203,7 +203,7 @@ def test_a_full_queue_starves_no_other(store, worker):
     assert lonely <= seen
 
 
-def test_what_one_queue_leaves_open_the_next_fills(store, worker):
+def test_a_claim_fills_the_room_that_one_queue_leaves_from_the_next_queue(store, worker):
     enqueue_many(store, 2, queue="a")
     enqueue_many(store, 5, queue="b")
 
@@ -220,7 +220,7 @@ def test_a_claim_may_name_its_queue(store, worker):
     assert claimed_ids(store, queue="nowhere") == []
 
 
-def test_a_claim_takes_no_more_than_it_wants(store, worker):
+def test_a_claim_takes_no_more_runs_than_it_wants(store, worker):
     enqueue_many(store, 5)
 
     assert [len(claim(store, limit)) for limit in (0, 2, 2, 2)] == [0, 2, 2, 1]
@@ -271,7 +271,7 @@ def test_a_claim_under_limits_takes_nothing_from_excluded_queues(store, worker):
     assert sorted(claim.run_id for claim in found) == sorted(wanted)
 
 
-def test_a_claim_reaches_behind_tasks_it_does_not_ask_for(store, worker):
+def test_a_claim_skips_runs_of_tasks_that_it_does_not_name(store, worker):
     enqueue_many(store, 20, task=OTHER_TASK, priority=1)
     wanted = enqueue_many(store, 2, task=TASK)
 
@@ -285,7 +285,7 @@ def test_a_claim_for_no_task_takes_nothing(store, worker):
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 99, 100, 101, 111, 234, 1000])
-def test_a_batch_of_any_size_goes_in_and_out_whole(store, worker, count):
+def test_a_batch_of_any_size_is_enqueued_and_claimed_whole(store, worker, count):
     ids = enqueue_many(store, count)
 
     assert claimed_ids(store, count + 1) == ids

@@ -34,7 +34,7 @@ def test_a_schedule_that_becomes_late_between_two_reads_fires_once(
     assert claimed_ids(store) == [firing.run_id] == [schedule(store).last_run_id]
 
 
-def test_a_schedule_that_is_run_twice_at_the_same_time_has_two_runs(store, clock):
+def test_a_schedule_that_is_run_manually_twice_at_the_same_time_has_two_runs(store, clock):
     put(store)
 
     run_ids = [store.do(RunSchedule("tidy", "ada")) for _ in range(2)]

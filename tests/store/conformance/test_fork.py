@@ -1,4 +1,4 @@
-"""A forked child keeps what it inherited and uses none of it: it opens the store for itself."""
+"""A forked child keeps the inherited store without using it, and opens its own."""
 
 import os
 import select
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 
 class Child:
-    """A forked process that does one thing and says what came of it."""
+    """A forked process that carries out one action and reports the result."""
 
     def __init__(self, action):
         self._reader, writer = os.pipe()
@@ -24,20 +24,20 @@ class Child:
         if self._pid == 0:
             try:
                 said = str(action())
-            except BaseException as error:  # noqa: BLE001 - the parent looks at it
+            except BaseException as error:  # noqa: BLE001 - the parent compares it
                 said = repr(error)
             os.write(writer, said.encode())
             os._exit(0)
         os.close(writer)
 
     def said(self, seconds=TIMEOUT):
-        """Wait until it is done."""
+        """Wait for the child to end; return what it reported."""
         readable, _, _ = select.select([self._reader], [], [], seconds)
-        assert readable, "the child is wedged"
+        assert readable, "the child is stuck"
         return os.read(self._reader, 10_000).decode()
 
     def end(self):
-        """Leave nothing behind."""
+        """Kill the process and release its resources."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._reader)
@@ -52,7 +52,7 @@ def forked(action):
         child.end()
 
 
-def test_parent_and_child_both_go_on(store):
+def test_parent_and_child_both_continue_after_a_fork(store):
     before = enqueue_one(store)
 
     with forked(lambda: enqueue_one(store)) as child:
@@ -69,7 +69,7 @@ def test_a_child_reads_what_its_parent_wrote(store):
         assert child.said() == "queued"
 
 
-def test_children_forked_while_others_write_go_on(store):
+def test_children_forked_while_other_threads_write_can_write(store):
     stop = threading.Event()
     written, theirs = [], []
 
@@ -92,19 +92,19 @@ def test_children_forked_while_others_write_go_on(store):
     assert set(listed_ids(store, limit=100_000)) == {*written, *theirs}
 
 
-def test_a_child_forked_while_an_id_is_drawn_draws_its_own():
+def test_a_child_forked_while_an_id_is_drawn_draws_its_own_id():
     with clock.run_ids._lock, forked(new_id) as child:
         assert len(child.said(seconds=1.0)) == 36
 
 
-def test_a_child_that_closes_the_store_does_not_close_its_parents(store):
+def test_a_child_that_closes_the_store_does_not_close_that_of_its_parent(store):
     with forked(store.close) as child:
         assert child.said() == "None"
 
     assert enqueue_one(store)
 
 
-def test_a_grandchild_goes_on_too(store):
+def test_a_grandchild_can_write_too(store):
     def fork_again():
         enqueue_one(store)
         grandchild = Child(lambda: enqueue_one(store))

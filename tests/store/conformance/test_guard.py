@@ -1,4 +1,4 @@
-"""A key of the guard has one holder; its body is done once, and what it returned is kept."""
+"""A key of the guard has one holder. Its body runs once, and the result is kept."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -50,9 +50,11 @@ def fail(store: Any, taken: Guarded, owner: str = "a", *, began: bool = True) ->
 
 
 class TestHolding:
-    """Who may run a body."""
+    """Which owner may run a body."""
 
-    def test_the_first_to_ask_holds_a_key_and_others_hear_by_whom(self, store, clock):
+    def test_the_first_caller_holds_a_key_and_the_others_get_the_name_of_the_holder(
+        self, store, clock
+    ):
         taken = acquire(store)
         assert taken == Guarded(True, "held", taken.fence, "holder a", LEASE, 1, 0)
         clock.advance(10)
@@ -62,10 +64,10 @@ class TestHolding:
         left = LEASE - 10 * SECOND
         assert found == Guarded(False, "held", taken.fence, "holder a", left, 1, 0)
 
-    def test_asking_again_as_the_same_owner_takes_it_once(self, store):
+    def test_a_repeated_acquire_of_the_same_owner_takes_the_key_once(self, store):
         assert acquire(store) == acquire(store)
 
-    def test_of_many_who_ask_at_once_one_is_given_it(self, store):
+    def test_only_one_of_many_concurrent_owners_gets_the_key(self, store):
         ready = threading.Barrier(8)
 
         def ask(number: int) -> bool:
@@ -77,7 +79,7 @@ class TestHolding:
 
         assert sum(answers) == 1
 
-    def test_a_renewed_lease_is_whole_again(self, store, clock):
+    def test_a_renewed_lease_has_its_full_length_again(self, store, clock):
         taken = acquire(store)
         clock.advance(20)
 
@@ -97,7 +99,7 @@ class TestHolding:
         assert found == Guarded(True, "held", found.fence, "holder b", LEASE, 2, 1)
         assert found.fence > taken.fence
 
-    def test_losses_are_counted_until_a_body_says_how_it_ended(self, store, clock):
+    def test_losses_are_counted_until_an_attempt_ends(self, store, clock):
         for losses, owner in enumerate("abc"):
             taken = acquire(store, owner)
             assert (taken.losses, taken.attempts) == (losses, losses + 1)
@@ -107,7 +109,7 @@ class TestHolding:
 
         assert acquire(store, "d").losses == 0
 
-    def test_one_that_was_replaced_can_neither_renew_nor_finish_nor_fail(self, store, clock):
+    def test_an_owner_that_was_replaced_can_neither_renew_nor_finish_nor_fail(self, store, clock):
         taken = acquire(store)
         clock.advance(30)
         replaced = acquire(store, "b")
@@ -117,7 +119,7 @@ class TestHolding:
         assert not fail(store, taken)
         assert finish(store, replaced, "b")
 
-    def test_one_that_nobody_replaced_may_finish_late(self, store, clock):
+    def test_an_owner_that_was_not_replaced_may_finish_late(self, store, clock):
         taken = acquire(store)
         clock.advance(300)
 
@@ -125,7 +127,7 @@ class TestHolding:
 
         assert acquire(store, "b").state == "done"
 
-    def test_one_that_works_longer_than_results_are_kept_is_not_replaced(self, store, clock):
+    def test_an_owner_that_works_longer_than_results_are_kept_is_not_replaced(self, store, clock):
         taken = acquire(store, ttl=SECOND)
         clock.advance(2)
 
@@ -136,14 +138,14 @@ class TestHolding:
         assert finish(store, taken)
 
     @pytest.mark.parametrize("end", [finish, fail])
-    def test_one_that_has_ended_cannot_renew(self, store, end):
+    def test_an_owner_whose_attempt_has_ended_cannot_renew(self, store, end):
         taken = acquire(store)
         end(store, taken)
 
         assert not renew(store, taken)
 
-    @pytest.mark.stores("sqlite")  # Elsewhere there is no other clock than the server's.
-    def test_a_lease_is_not_ended_by_the_wall_clock(self, store, clock):
+    @pytest.mark.stores("sqlite")  # On PostgreSQL there is only the server's clock.
+    def test_the_wall_clock_does_not_end_a_lease(self, store, clock):
         acquire(store)
         clock.set_back(-86_400)
 
@@ -151,9 +153,9 @@ class TestHolding:
 
 
 class TestEnding:
-    """How a body ends, and what follows."""
+    """How a body ends, and the consequences."""
 
-    def test_a_key_that_is_done_hands_out_the_result(self, store):
+    def test_a_key_that_is_done_returns_the_result(self, store):
         taken = acquire(store)
         assert finish(store, taken, result='{"id":"ch_1"}')
 
@@ -161,21 +163,21 @@ class TestEnding:
 
         assert (found.is_ours, found.state, found.result) == (False, "done", '{"id":"ch_1"}')
 
-    def test_saying_twice_that_it_is_done_is_as_good_as_once(self, store):
+    def test_a_finish_may_be_repeated(self, store):
         taken = acquire(store)
 
         assert finish(store, taken)
         assert finish(store, taken)
         assert not fail(store, taken)
 
-    def test_a_key_whose_body_failed_may_be_tried_at_once(self, store):
+    def test_a_key_whose_body_failed_can_be_acquired_at_once(self, store):
         assert fail(store, acquire(store))
 
         found = acquire(store, "b")
 
         assert (found.is_ours, found.attempts, found.losses) == (True, 2, 0)
 
-    def test_a_body_that_was_not_begun_was_no_attempt_however_often_that_is_said(self, store):
+    def test_a_body_that_did_not_begin_is_no_attempt_even_if_that_is_reported_twice(self, store):
         fail(store, acquire(store))
         taken = acquire(store, "b")
 
@@ -184,7 +186,7 @@ class TestEnding:
 
         assert acquire(store, "c").attempts == 2
 
-    def test_what_is_done_is_forgotten_after_its_time_and_not_before(self, store, clock):
+    def test_a_result_is_deleted_at_the_end_of_its_time_and_not_before(self, store, clock):
         finish(store, acquire(store))
         clock.advance(3599.999999)
         assert not acquire(store, "b").is_ours
@@ -194,13 +196,13 @@ class TestEnding:
 
         assert (found.is_ours, found.attempts) == (True, 1)
 
-    def test_what_is_kept_for_ever_is_not_forgotten(self, store, clock):
+    def test_a_result_that_is_kept_for_ever_is_not_deleted(self, store, clock):
         finish(store, acquire(store, ttl=None), ttl=None)
         clock.advance(20 * 365 * 86_400)
 
         assert acquire(store, "b").state == "done"
 
-    def test_each_end_takes_a_few_forgotten_keys_with_it(self, store, clock):
+    def test_each_finish_deletes_a_few_expired_keys(self, store, clock):
         for number in range(3):
             taken = acquire(store, key=f"old:{number}")
             store.do(FinishKey(f"old:{number}", "a", taken.fence, SECOND))
@@ -209,17 +211,17 @@ class TestEnding:
         finish(store, acquire(store))
 
         assert [store.get_key(f"old:{number}") for number in range(3)] == [None] * 3
-        # They are gone, not only hidden.
+        # The keys are deleted, not only hidden.
         assert [store.apply([ForgetKey(f"old:{number}")]) for number in range(3)] == [[False]] * 3
 
-    def test_a_fence_grows_even_when_its_key_was_forgotten(self, store):
+    def test_a_fence_grows_even_if_its_key_was_forgotten(self, store):
         taken = acquire(store)
         finish(store, taken)
         store.do(ForgetKey("invoice:42"))
 
         assert acquire(store, "b").fence > taken.fence
 
-    def test_a_result_that_could_not_be_kept_says_so(self, store):
+    def test_a_result_that_could_not_be_stored_is_reported(self, store):
         taken = acquire(store)
         store.do(FinishKey("invoice:42", "a", taken.fence, TTL, None, "it is a socket"))
 
@@ -227,10 +229,10 @@ class TestEnding:
 
 
 class TestFingerprints:
-    """What a key stands for."""
+    """The call that a key belongs to."""
 
     @pytest.mark.parametrize("end", [None, finish, fail])
-    def test_a_key_belongs_to_what_it_was_first_used_with(self, store, end):
+    def test_a_key_belongs_to_the_fingerprint_that_it_was_first_used_with(self, store, end):
         taken = acquire(store, fingerprint="one")
         if end is not None:
             end(store, taken)
@@ -239,19 +241,19 @@ class TestFingerprints:
 
         assert (found.is_ours, found.conflict) == (False, True)
 
-    def test_a_dead_holders_key_too(self, store, clock):
+    def test_the_key_of_a_dead_holder_keeps_its_fingerprint(self, store, clock):
         acquire(store, fingerprint="one")
         clock.advance(31)
 
         assert acquire(store, "b", fingerprint="two").conflict
 
-    def test_the_same_or_none_fits(self, store):
+    def test_the_same_fingerprint_or_none_matches(self, store):
         fail(store, acquire(store, fingerprint="one"))
 
         assert acquire(store, "b", fingerprint="one").is_ours
         assert not acquire(store, "c").conflict
 
-    def test_a_forgotten_key_may_be_used_with_others(self, store, clock):
+    def test_an_expired_key_may_be_used_with_another_fingerprint(self, store, clock):
         finish(store, acquire(store, fingerprint="one"))
         clock.advance(3600)
 
@@ -259,7 +261,7 @@ class TestFingerprints:
 
 
 class TestForgetting:
-    """Making a body run again."""
+    """Letting a body run again."""
 
     def test_a_key_that_is_done_can_be_forgotten(self, store):
         finish(store, acquire(store))
@@ -268,7 +270,7 @@ class TestForgetting:
         assert store.apply([ForgetKey("invoice:42")]) == [False]
         assert acquire(store, "b").is_ours
 
-    def test_one_that_is_held_cannot_unless_its_holder_is_dead(self, store, clock):
+    def test_a_held_key_can_be_forgotten_only_if_its_holder_is_dead(self, store, clock):
         acquire(store)
         assert store.apply([ForgetKey("invoice:42")]) == [None]
 
@@ -278,9 +280,9 @@ class TestForgetting:
 
 
 class TestLooking:
-    """What operators see."""
+    """The keys as operators see them."""
 
-    def test_a_key_is_shown_as_it_stands(self, store, clock):
+    def test_a_key_is_shown_with_its_present_state(self, store, clock):
         assert store.get_key("invoice:42") is None
         began_at = clock.now()
         taken = acquire(store)

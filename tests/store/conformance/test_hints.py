@@ -9,7 +9,7 @@ from tests.store.conformance.verbs import order
 
 @pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=["plain", "keyed"])
 def test_a_hint_about_a_run_follows_the_commit_of_the_run(store, open_another, options):
-    # Hints of other processes would come from other threads, at any time.
+    # Hints of other processes would arrive in other threads, at any time.
     reader, writing, found = open_another(), threading.get_ident(), []
     op = order(**options)
 

@@ -39,7 +39,7 @@ def error_like(fingerprint, message="boom"):
 
 
 def one_of_each(store):
-    """Put one run into every place that there is; return their ids by state, newest first."""
+    """Create a run in every place that there is; return their ids by state, newest first."""
     done, failed = enqueue_and_succeed(store), enqueue_and_fail(store)
     gone = enqueue_one(store)
     cancel(store, gone)
@@ -157,7 +157,7 @@ def test_dead_letters_are_listed_by_fingerprint(store, worker):
     ],
     ids=str,
 )
-def test_pages_follow_each_other_without_gap_or_repeat(store, worker, which):
+def test_pages_follow_each_other_without_gaps_or_repeats(store, worker, which):
     for _ in range(4):
         enqueue_and_succeed(store, tags={"customer": "17"})
         enqueue_and_fail(store, tags={"customer": "17"})
@@ -175,7 +175,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(store, worker, which):
     assert {len(page) for page in pages[:-1]} <= {3}
 
 
-def test_a_listed_run_is_the_run(store, worker):
+def test_a_listed_run_equals_the_run_that_is_read_by_id(store, worker):
     one_of_each(store)
 
     for run in store.list_runs(RunFilter(limit=100)):
@@ -215,10 +215,10 @@ def test_dead_letters_are_counted_up_to_a_bound(store, worker, monkeypatch):
 
     assert before == (0, 0)
     assert some == (3, 1)
-    assert store.count_dead() == 2, "one more than the bound says that there are more"
+    assert store.count_dead() == 2, "one more than the bound means that there are more"
 
 
-def test_dead_groups_are_filtered_too(store, worker):
+def test_groups_of_dead_letters_are_filtered_too(store, worker):
     enqueue_and_fail(store, error=error_like("print-1"))
     enqueue_and_fail(store, task=OTHER_TASK, queue="mail", error=error_like("print-2"))
 
@@ -246,7 +246,7 @@ def test_a_summary_counts_ends_by_queue(store, worker):
     assert all(row.elapsed >= 0 for row in found.values())
 
 
-def test_a_redriven_run_is_no_dead_letter(store, worker):
+def test_a_redriven_run_is_no_longer_a_dead_letter(store, worker):
     redrive(store, enqueue_and_fail(store))
 
     assert store.list_dead_groups(RunFilter()) == []
@@ -268,7 +268,7 @@ def test_acts_are_listed_newest_first(store, worker, clock):
     ]
 
 
-# -- what a running attempt says about itself --
+# -- what a running attempt reports --
 
 
 def test_progress_is_shown_while_the_run_runs(store, worker):
@@ -323,7 +323,9 @@ def test_a_batch_of_log_lines_is_kept_whole(store, worker, clock, count):
 
 
 @pytest.mark.parametrize("lose", [recover, None], ids=["recovered", "handed back"])
-def test_who_lost_the_claim_has_no_say_any_more(store, worker, tables, lose):
+def test_a_worker_that_lost_its_claim_can_no_longer_report_progress_or_log_lines(
+    store, worker, tables, lose
+):
     found = enqueue_and_claim(store)
     if lose is None:
         hand_back(store, found)
@@ -343,7 +345,7 @@ def test_who_lost_the_claim_has_no_say_any_more(store, worker, tables, lose):
     assert tables.everything() == before
 
 
-def test_after_the_end_there_is_no_more_to_say(store, worker, tables):
+def test_progress_and_log_lines_are_refused_after_the_end_of_the_attempt(store, worker, tables):
     found = enqueue_and_claim(store)
     succeed(store, found)
     before = tables.everything()
@@ -359,7 +361,7 @@ def test_after_the_end_there_is_no_more_to_say(store, worker, tables):
     assert tables.everything() == before
 
 
-def test_the_last_words_of_an_attempt_may_come_with_its_end(store, worker, clock):
+def test_the_last_log_lines_of_an_attempt_may_be_written_with_its_end(store, worker, clock):
     found = enqueue_and_claim(store)
     words = AddLogs(found.run_id, 1, ((clock.now(), "info", "done"),))
 
@@ -375,7 +377,9 @@ def test_a_batch_of_states_may_be_large(store, worker):
     assert len(store.get_states(ids)) == 1000
 
 
-def test_the_oldest_ready_run_of_a_queue_is_found_although_others_overtake_it(store, worker, clock):
+def test_the_oldest_ready_run_of_a_queue_is_found_although_others_are_claimed_before_it(
+    store, worker, clock
+):
     starved = enqueue_one(store, queue="mail", priority=-5)
     clock.advance(1)
     for priority in (3, 0, 3):
@@ -390,7 +394,7 @@ def test_the_oldest_ready_run_of_a_queue_is_found_although_others_overtake_it(st
     assert [run.due_at for run in oldest] == [run_of(store, run.run_id).due_at for run in oldest]
 
 
-def test_nothing_is_oldest_where_nothing_is_ready(store, worker):
+def test_there_is_no_oldest_run_if_no_run_is_ready(store, worker):
     enqueue_one(store, delay_seconds=60)
 
     assert store.list_oldest_ready() == []

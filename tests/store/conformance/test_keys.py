@@ -1,4 +1,4 @@
-"""A key belongs to one run for as long as it lives, and the same call finds that run again."""
+"""A key belongs to one run while it is in force, and the same call finds that run again."""
 
 import pytest
 
@@ -77,7 +77,7 @@ EVERYWHERE = [queued, waiting, running, retried, succeeded, failed, cancelled]
 
 
 @pytest.mark.parametrize("put", EVERYWHERE, ids=lambda f: f.__name__)
-def test_the_same_call_finds_the_same_run_wherever_it_is(store, worker, put):
+def test_the_same_call_finds_the_same_run_in_every_state(store, worker, put):
     run_id = put(store)
 
     again = accept(store, key="k")
@@ -87,7 +87,7 @@ def test_the_same_call_finds_the_same_run_wherever_it_is(store, worker, put):
 
 
 @pytest.mark.parametrize("put", [queued, running, succeeded, failed], ids=lambda f: f.__name__)
-def test_other_arguments_under_the_same_key_conflict(store, worker, put):
+def test_a_call_with_other_arguments_and_the_same_key_is_a_conflict(store, worker, put):
     run_id = put(store)
 
     other = accept(store, key=key("k", fingerprint="print-2"))
@@ -96,7 +96,7 @@ def test_other_arguments_under_the_same_key_conflict(store, worker, put):
     assert listed_ids(store) == [run_id]
 
 
-def test_a_conflict_leaves_nothing_behind(store, worker, tables):
+def test_a_conflict_writes_nothing(store, worker, tables):
     enqueue_one(store, key="k")
     before = tables.everything()
 
@@ -116,7 +116,7 @@ def test_a_key_belongs_to_its_task(store):
 @pytest.mark.parametrize(
     ("one", "other"), [("k", "K"), ("k", "k "), ("e\u0301", "\u00e9"), ("straße", "strasse")]
 )
-def test_keys_are_equal_only_letter_by_letter(store, one, other):
+def test_keys_are_equal_only_if_every_character_is_equal(store, one, other):
     assert accept(store, key=one).new
     assert accept(store, key=other).new
 
@@ -130,7 +130,7 @@ def test_any_text_may_be_a_key(store, text):
 
 
 @pytest.mark.parametrize("end", [succeed, fail], ids=["succeeded", "failed"])
-def test_a_key_is_free_when_its_time_after_the_end_is_over(store, worker, clock, end):
+def test_a_key_is_free_when_its_time_to_live_after_the_end_has_passed(store, worker, clock, end):
     found = enqueue_and_claim(store, key=key("k", ttl_seconds=TTL))
     clock.advance(1000)
     end(store, found)
@@ -145,7 +145,7 @@ def test_a_key_is_free_when_its_time_after_the_end_is_over(store, worker, clock,
     assert not free.conflict
 
 
-def test_a_key_outlives_a_run_that_is_still_waiting(store, worker, clock):
+def test_a_key_is_in_force_while_its_run_waits(store, worker, clock):
     run_id = enqueue_one(store, key=key("k", ttl_seconds=TTL), delay_seconds=10 * TTL)
 
     clock.advance(5 * TTL)
@@ -167,7 +167,7 @@ def test_a_cancelled_run_keeps_its_key_for_the_time_to_live(store, clock):
     assert free.new
 
 
-def test_a_key_without_an_end_is_kept_for_ever(store, worker, clock):
+def test_a_key_without_a_time_to_live_is_kept_for_ever(store, worker, clock):
     run_id = enqueue_and_succeed(store, key=key("k", ttl_seconds=None))
 
     clock.advance(1000 * DAY_SECONDS)
@@ -197,7 +197,7 @@ def test_a_key_for_active_runs_is_free_after_a_cancel(store):
     assert accept(store, key=unique).new
 
 
-def test_a_key_taken_over_lives_by_its_new_run(store, worker, clock):
+def test_a_key_that_is_taken_over_gets_the_time_to_live_of_its_new_run(store, worker, clock):
     enqueue_and_succeed(store, key=key("k", ttl_seconds=TTL))
     clock.advance(TTL)
     second = enqueue_and_claim(store, key=key("k", fingerprint="print-2", ttl_seconds=2 * TTL))
@@ -256,7 +256,7 @@ def test_the_same_key_twice_in_one_call_makes_one_run(store):
     assert listed_ids(store) == [first.run_id]
 
 
-def test_one_conflict_in_a_batch_leaves_the_others_alone(store):
+def test_a_conflict_in_a_batch_does_not_affect_the_other_ops(store):
     taken = enqueue_one(store, key="k")
     batch = [order(key=f"key {number}") for number in range(100)]
     batch[42] = order(key=key("k", fingerprint="print-2"))
@@ -269,7 +269,7 @@ def test_one_conflict_in_a_batch_leaves_the_others_alone(store):
     assert set(listed_ids(store)) == expected
 
 
-def test_keyed_and_plain_runs_go_in_together(store):
+def test_keyed_and_plain_runs_can_be_enqueued_together(store):
     batch = [order(key="a"), order(), order(key="a"), order(delay_seconds=5), order(key="b")]
 
     answers = store.apply(batch)
@@ -295,7 +295,7 @@ def test_a_redriven_run_holds_its_key_again(store, worker, clock):
     assert accept(store, key="k").new
 
 
-def test_a_redriven_run_does_not_take_its_key_from_another(store, worker, clock):
+def test_a_redriven_run_does_not_take_its_key_from_another_run(store, worker, clock):
     old = enqueue_and_fail(store, key=key("k", ttl_seconds=TTL))
     clock.advance(TTL)
     new = enqueue_one(store, key="k")
@@ -305,7 +305,7 @@ def test_a_redriven_run_does_not_take_its_key_from_another(store, worker, clock)
     assert accept(store, key="k").run_id == new
 
 
-def test_the_end_of_a_run_leaves_another_runs_key_alone(store, worker, clock):
+def test_the_end_of_a_run_does_not_affect_the_key_of_another_run(store, worker, clock):
     old = enqueue_and_claim(store, key=key("k", ttl_seconds=TTL))
     store.do(ResetKey(TASK, "k", ACTOR))
     new = enqueue_one(store, key=key("k", ttl_seconds=TTL))
@@ -316,7 +316,7 @@ def test_the_end_of_a_run_leaves_another_runs_key_alone(store, worker, clock):
     assert accept(store, key="k").run_id == new
 
 
-def test_a_dead_workers_run_starts_the_time_of_its_key_at_its_end(store, worker, clock):
+def test_the_time_to_live_of_a_key_starts_when_the_run_of_a_dead_worker_ends(store, worker, clock):
     enqueue_and_claim(store, key=key("k", ttl_seconds=TTL), lane="thread-hold")
 
     recover(store)
@@ -327,7 +327,7 @@ def test_a_dead_workers_run_starts_the_time_of_its_key_at_its_end(store, worker,
     assert accept(store, key="k").new
 
 
-def test_a_settle_repeated_later_does_not_keep_the_key_for_longer(store, worker, clock):
+def test_a_repeated_settle_does_not_keep_the_key_for_longer(store, worker, clock):
     found = enqueue_and_claim(store, key=key("k", ttl_seconds=TTL))
     succeed(store, found)
     clock.advance(TTL - 1)
@@ -353,7 +353,7 @@ def test_a_key_can_be_reset(store, worker):
     ]
 
 
-def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
+def test_a_reset_that_names_a_run_does_not_reset_the_key_of_another_run(store, worker):
     before = enqueue_one(store, key="k")
     store.do(ResetKey(TASK, "k", ACTOR, before))
     after = enqueue_one(store, key="k")
@@ -364,7 +364,7 @@ def test_a_key_is_reset_only_while_it_is_that_runs(store, worker):
     assert accept(store, key="k").run_id == after
 
 
-def test_a_settle_that_knows_of_no_key_may_say_so(store, worker):
+def test_a_settle_may_state_that_its_run_has_no_key(store, worker):
     found = enqueue_and_claim(store)
 
     store.do(success(found)._replace(keyed=False))
@@ -372,7 +372,7 @@ def test_a_settle_that_knows_of_no_key_may_say_so(store, worker):
     assert state_of(store, found.run_id) == "succeeded"
 
 
-def test_a_key_is_found_by_the_call_that_ends_its_run(store, worker):
+def test_an_enqueue_after_a_settle_in_one_call_gets_the_key_that_the_settle_frees(store, worker):
     unique = key("k", active_only=True)
     found = enqueue_and_claim(store, key=unique)
     following = order(key=unique)

@@ -1,4 +1,4 @@
-"""Limits on what is running at once, over all workers: of queues, of tasks and of their keys."""
+"""Limits on concurrent runs, over all workers: of queues, of tasks and of their keys."""
 
 import random
 
@@ -40,7 +40,7 @@ LIMITED = limited_lane(LANE, TASK)
 
 
 def limit_queue(store, limit, queue="default"):
-    """Set or lift the limit of a queue."""
+    """Set or remove the limit of a queue."""
     store.do(LimitQueue(queue, limit, ACTOR))
 
 
@@ -55,7 +55,7 @@ def claim(
     tasks=TASKS,
     first=False,
 ):
-    """Claim what is there, the task having that limit."""
+    """Claim ready runs of a task that has this limit."""
     capacities = {} if capacity is None else {TASK: capacity}
     asked = wants or (Want(None, LANE, limit),)
     limits = ClaimLimits(capacities, after, first)
@@ -69,7 +69,7 @@ def running(store):
 # -- of queues --
 
 
-def test_no_more_of_a_queue_is_claimed_than_its_limit_lets_be_running(store, worker):
+def test_a_queue_has_no_more_running_runs_than_its_limit(store, worker):
     limit_queue(store, 3)
     enqueue_many(store, 10)
 
@@ -80,7 +80,7 @@ def test_no_more_of_a_queue_is_claimed_than_its_limit_lets_be_running(store, wor
     assert len(claim(store)) == 1
 
 
-def test_a_claim_that_does_not_look_at_limits_takes_nothing_beyond_them(store, worker):
+def test_a_claim_that_does_not_read_limits_takes_nothing_beyond_them(store, worker):
     limit_queue(store, 3)
     enqueue_many(store, 10)
     op = ClaimRuns(WORKER, (Want(None, LANE, 100),), TASKS)
@@ -88,7 +88,7 @@ def test_a_claim_that_does_not_look_at_limits_takes_nothing_beyond_them(store, w
     assert sum(len(store.do(op)) for _ in range(3)) <= 3
 
 
-def test_a_limit_of_one_queue_keeps_nothing_of_others(store, worker):
+def test_the_limit_of_a_queue_does_not_affect_other_queues(store, worker):
     limit_queue(store, 1, "slow")
     enqueue_many(store, 3, queue="slow")
     enqueue_many(store, 3, queue="fast")
@@ -98,7 +98,7 @@ def test_a_limit_of_one_queue_keeps_nothing_of_others(store, worker):
     assert found == ["fast", "fast", "fast", "slow"]
 
 
-def test_a_limit_can_be_changed_and_lifted_and_is_listed(store, worker):
+def test_a_limit_can_be_changed_and_removed_and_is_listed(store, worker):
     enqueue_many(store, 10)
     limit_queue(store, 1)
     assert len(claim(store)) == 1
@@ -125,7 +125,7 @@ def test_a_paused_queue_with_a_limit_starts_nothing(store, worker):
 # -- of tasks and keys --
 
 
-def test_no_more_of_a_task_is_claimed_than_its_limit_lets_be_running(store, worker):
+def test_a_task_has_no_more_running_runs_than_its_limit(store, worker):
     enqueue_many(store, 5, lane=LIMITED)
     enqueue_many(store, 3, task=OTHER_TASK)
 
@@ -139,7 +139,7 @@ def test_no_more_of_a_task_is_claimed_than_its_limit_lets_be_running(store, work
     assert len(claim(store)) == 1
 
 
-def test_urgent_and_older_runs_come_first(store, worker):
+def test_urgent_and_older_runs_are_claimed_first(store, worker):
     old, young = enqueue_many(store, 2, lane=LIMITED)
     urgent = enqueue_one(store, lane=LIMITED, priority=5)
 
@@ -158,7 +158,7 @@ def test_each_key_has_a_limit_of_its_own(store, worker):
     assert claim(store) == []
 
 
-def test_many_full_keys_starve_none(store, worker):
+def test_many_full_keys_do_not_starve_others(store, worker):
     tenants = [limited_lane(LANE, TASK, f"t{number:03}") for number in range(120)]
     for lane in tenants:
         enqueue_many(store, 2, lane=lane)
@@ -174,7 +174,7 @@ def test_many_full_keys_starve_none(store, worker):
 
 @pytest.mark.parametrize("count", [99, 100, 200, 250])
 @pytest.mark.parametrize("start", ["", "t000", "t0505", "t120", "z"])
-def test_looks_go_round_all_limits_from_wherever_they_begin(store, worker, count, start):
+def test_claims_visit_all_limits_from_any_starting_point(store, worker, count, start):
     lanes = [limited_lane(LANE, TASK, f"t{number:03}") for number in range(count)]
     store.apply([order(lane=lane, queue=of) for lane in lanes for of in ("default", "theirs")])
     after = limited_lane(LANE, TASK, start) if start else ""
@@ -191,7 +191,7 @@ def test_looks_go_round_all_limits_from_wherever_they_begin(store, worker, count
     assert looks <= 2 + count // LIMITS_BATCH
 
 
-def test_a_peek_tells_of_what_is_ready_under_limits_of_tasks_alone(store, worker):
+def test_a_peek_reports_ready_runs_under_limits_of_tasks(store, worker):
     assert not store.peek().limited
     enqueue_one(store)
     assert not store.peek().limited
@@ -202,7 +202,7 @@ def test_a_peek_tells_of_what_is_ready_under_limits_of_tasks_alone(store, worker
     assert not store.peek().limited
 
 
-def test_whoever_is_asked_first_gets_the_room_that_there_is(store, worker):
+def test_the_kind_of_run_that_is_claimed_first_gets_the_free_places(store, worker):
     limit_queue(store, 3, "slow")
     enqueue_many(store, 5)
     enqueue_many(store, 5, lane=LIMITED)
@@ -223,7 +223,7 @@ def test_slots_of_both_kinds_count_against_one_limit(store, worker):
     assert claim(store, wants=wants, capacity=3) == []
 
 
-def test_a_worker_takes_no_more_than_it_has_room_for_and_only_what_it_knows(store, worker):
+def test_a_worker_claims_no_more_than_its_capacity_and_only_runs_of_its_tasks(store, worker):
     enqueue_many(store, 5, lane=LIMITED)
 
     assert len(claim(store, 1, capacity=4)) == 1
@@ -233,13 +233,13 @@ def test_a_worker_takes_no_more_than_it_has_room_for_and_only_what_it_knows(stor
     assert len(claim(store, wants=(Want("default", LANE, 5),), capacity=4)) == 3
 
 
-def test_a_task_that_has_lost_its_limit_runs_what_waits_under_it(store, worker):
+def test_a_task_that_has_lost_its_limit_runs_what_waited_for_the_limit(store, worker):
     enqueue_many(store, 5, lane=LIMITED)
 
     assert len(claim(store, capacity=None)) == 5
 
 
-def test_limits_of_a_task_and_of_its_queue_hold_together(store, worker):
+def test_limits_of_a_task_and_of_its_queue_apply_together(store, worker):
     limit_queue(store, 3)
     enqueue_many(store, 9, lane=LIMITED)
     enqueue_many(store, 9, task=OTHER_TASK)
@@ -254,12 +254,12 @@ def test_limits_of_a_task_and_of_its_queue_hold_together(store, worker):
 
 
 def _running():
-    from duly.store.reads import RunFilter  # noqa: PLC0415 - only here
+    from duly.store.reads import RunFilter  # noqa: PLC0415 - used here only
 
     return RunFilter(states=("running",), limit=100)
 
 
-def test_what_ends_in_whatever_way_frees_its_slot(store, worker):
+def test_every_end_of_an_attempt_frees_its_place(store, worker):
     register(store, OTHER_WORKER)
     enqueue_many(store, 20, lane=LIMITED)
 
@@ -279,7 +279,7 @@ def test_what_ends_in_whatever_way_frees_its_slot(store, worker):
     assert claim(store, capacity=1) == []
 
 
-def test_a_run_that_is_lost_again_stays_under_its_limit_and_is_charged(store, worker):
+def test_a_run_that_is_lost_again_stays_under_its_limit_and_the_loss_is_counted(store, worker):
     run_id = enqueue_one(store, lane=LIMITED)
     for number in range(3):
         worker = register(store, f"00000000-0000-7000-8000-00000000000{number}")
@@ -290,7 +290,7 @@ def test_a_run_that_is_lost_again_stays_under_its_limit_and_is_charged(store, wo
     assert run_of(store, run_id).lane == LIMITED
 
 
-def test_a_redriven_and_a_delayed_run_wait_under_their_limit(store, worker, clock):
+def test_redriven_and_delayed_runs_wait_under_their_limit(store, worker, clock):
     delayed = enqueue_one(store, lane=LIMITED, delay_seconds=60)
     failed = enqueue_one(store, lane=LIMITED)
     cancel(store, failed)
@@ -302,7 +302,7 @@ def test_a_redriven_and_a_delayed_run_wait_under_their_limit(store, worker, cloc
     assert len(claim(store, capacity=1)) == 1
 
 
-def test_plain_claims_see_nothing_of_a_million_limited_runs(store, worker, tables):
+def test_plain_claims_do_not_read_limited_runs(store, worker, tables):
     enqueue_many(store, 50, lane=limited_lane(LANE, TASK, "many"))
     enqueue_one(store)
 
@@ -312,7 +312,7 @@ def test_plain_claims_see_nothing_of_a_million_limited_runs(store, worker, table
     assert len([lane for _, lane in lanes if lane.startswith("~")]) <= 1
 
 
-def test_nothing_of_the_limited_is_claimed_for_a_worker_that_is_dead(store, worker):
+def test_a_dead_worker_claims_no_limited_run(store, worker):
     enqueue_many(store, 5, lane=LIMITED)
     limit_queue(store, 2, "slow")
     enqueue_many(store, 5, queue="slow")
@@ -323,7 +323,7 @@ def test_nothing_of_the_limited_is_claimed_for_a_worker_that_is_dead(store, work
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("of", ["task", "queue"])
-def test_racing_claimers_never_exceed_a_limit_while_workers_die(store, open_another, of):
+def test_racing_workers_never_exceed_a_limit_while_some_of_them_die(store, open_another, of):
     capacity, claimers = 5, 64 if SCALE > 1 else 12
     stores = [open_another() for _ in range(8)]
     if of == "queue":

@@ -1,4 +1,4 @@
-"""A lock has one owner; it changes hands when it is released or its time is over, not before."""
+"""A lock has one owner until it is released or its time has passed."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,14 +27,14 @@ def release(store: Any, owner: str = "a", fence: int = 1) -> bool:
     return store.do(ReleaseLock("index", owner, fence))
 
 
-def test_a_free_lock_is_taken_and_a_taken_one_says_by_whom(store, clock):
+def test_a_free_lock_is_taken_and_a_taken_lock_names_its_holder(store, clock):
     assert acquire(store) == Locked(True, 1, "holder a", TTL)
     clock.advance(10)
 
     assert acquire(store, "b") == Locked(False, 1, "holder a", TTL - 10 * SECOND)
 
 
-def test_asking_again_under_the_same_name_takes_it_once(store, clock):
+def test_a_repeated_acquire_of_the_same_owner_takes_the_lock_once(store, clock):
     acquire(store)
     clock.advance(10)
 
@@ -49,7 +49,7 @@ def test_a_released_lock_is_free_and_its_fence_has_grown(store):
     assert acquire(store, "b") == Locked(True, 2, "holder b", TTL)
 
 
-def test_a_lock_changes_hands_at_its_end_and_not_before(store, clock):
+def test_another_owner_gets_a_lock_at_the_end_of_its_time_and_not_before(store, clock):
     acquire(store)
     clock.advance(29.999999)
     assert not acquire(store, "b").is_ours
@@ -59,7 +59,7 @@ def test_a_lock_changes_hands_at_its_end_and_not_before(store, clock):
     assert acquire(store, "b") == Locked(True, 2, "holder b", TTL)
 
 
-def test_a_renewed_lock_has_its_whole_time_again(store, clock):
+def test_a_renewed_lock_has_its_full_time_again(store, clock):
     acquire(store)
     clock.advance(29)
     assert renew(store)
@@ -68,7 +68,7 @@ def test_a_renewed_lock_has_its_whole_time_again(store, clock):
     assert not acquire(store, "b").is_ours
 
 
-def test_one_that_is_late_may_renew_what_nobody_took(store, clock):
+def test_a_late_owner_may_renew_a_lock_that_was_not_taken(store, clock):
     acquire(store)
     clock.advance(100)
 
@@ -76,7 +76,7 @@ def test_one_that_is_late_may_renew_what_nobody_took(store, clock):
     assert not acquire(store, "b").is_ours
 
 
-def test_who_is_not_the_owner_neither_renews_nor_releases(store, clock):
+def test_a_caller_that_is_not_the_owner_can_neither_renew_nor_release(store, clock):
     acquire(store)
 
     assert not renew(store, "b")
@@ -85,7 +85,7 @@ def test_who_is_not_the_owner_neither_renews_nor_releases(store, clock):
     assert not acquire(store, "b").is_ours
 
 
-def test_a_former_owner_has_no_say(store, clock):
+def test_a_former_owner_can_neither_renew_nor_release(store, clock):
     acquire(store)
     clock.advance(30)
     acquire(store, "b")
@@ -95,13 +95,13 @@ def test_a_former_owner_has_no_say(store, clock):
     assert acquire(store, "c").holder == "holder b"
 
 
-def test_locks_of_other_names_have_nothing_to_do_with_it(store):
+def test_locks_of_different_names_are_independent(store):
     acquire(store)
 
     assert acquire(store, "b", name="other") == Locked(True, 1, "holder b", TTL)
 
 
-def test_the_locks_that_are_held_are_listed_by_name(store, clock):
+def test_held_locks_are_listed_by_name(store, clock):
     acquire(store, name="over")
     clock.advance(25)
     for name in ("b", "a", "released"):
@@ -115,9 +115,9 @@ def test_the_locks_that_are_held_are_listed_by_name(store, clock):
     assert store.list_locks("a", 10) == held[1:]
 
 
-# PostgreSQL has no clock beside the server's, and no host can set that.
+# PostgreSQL has only the server's clock, and no client can set it.
 @pytest.mark.stores("sqlite")
-def test_a_wall_clock_that_is_set_moves_nothing(store, clock):
+def test_setting_the_wall_clock_does_not_change_a_lock(store, clock):
     acquire(store)
     clock.set_back(-3600)
     assert not acquire(store, "b").is_ours
@@ -127,7 +127,7 @@ def test_a_wall_clock_that_is_set_moves_nothing(store, clock):
     assert acquire(store, "b").is_ours
 
 
-def test_of_eight_who_want_an_expired_lock_one_gets_it(store, clock, open_another):
+def test_only_one_of_eight_concurrent_owners_gets_an_expired_lock(store, clock, open_another):
     stores = [store, *(open_another() for _ in range(7))]
     rounds = 50
     ready = threading.Barrier(len(stores), action=lambda: clock.advance(31))

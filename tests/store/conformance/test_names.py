@@ -1,4 +1,4 @@
-"""A task that has aliases has one limit and one set of keys, whichever of its names a run has."""
+"""A task with aliases has one limit and one set of keys, for all names of its runs."""
 
 import threading
 from typing import Any
@@ -46,7 +46,7 @@ def test_runs_of_all_names_count_against_one_limit(store, worker):
     assert len(claim(store)) == 1
 
 
-def test_the_limit_of_a_key_counts_only_that_key_under_all_names(store, worker):
+def test_the_limit_of_a_key_counts_only_the_runs_of_that_key_under_all_names(store, worker):
     for name in TASKS:
         for tenant in ("a", "b"):
             enqueue_many(store, 2, task=name, lane=limited_lane(LANE, name, tenant))
@@ -75,7 +75,7 @@ def test_a_key_that_has_expired_under_another_name_is_free(store, worker, clock)
     assert accept(store, task=OTHER_TASK, key=key_of("k", TASK)).new
 
 
-def test_the_run_of_its_own_name_has_a_key_that_is_in_force_under_two(store, worker):
+def test_a_key_in_force_under_two_names_belongs_to_the_run_of_the_callers_name(store, worker):
     enqueue_one(store, task=TASK, key="k")
     own = enqueue_one(store, task=OTHER_TASK, key="k")
 
@@ -100,7 +100,7 @@ def test_a_run_whose_retry_is_refused_does_not_get_its_key_back(store, worker):
     assert later.run_id != failed
 
 
-def test_two_names_in_one_batch_make_one_run_of_a_key(store):
+def test_a_batch_with_one_key_under_two_names_makes_one_run(store):
     ops = [
         order(task=TASK, key=key_of("k", OTHER_TASK)),
         order(task=OTHER_TASK, key=key_of("k", TASK)),
@@ -126,7 +126,7 @@ def test_a_run_that_ends_releases_its_key_under_all_names(store, worker, clock):
     assert not accept(store, task=TASK, key=key_of("k", OTHER_TASK)).new
 
 
-def test_two_names_at_the_same_time_make_one_run_of_a_key(store, open_another):
+def test_concurrent_enqueues_with_one_key_under_two_names_make_one_run(store, open_another):
     def enqueue(where: Any, name: str, other: str) -> None:
         start.wait(20)
         ops = [order(task=name, key=key_of(str(number), other)) for number in range(50)]

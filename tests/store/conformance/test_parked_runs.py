@@ -1,4 +1,4 @@
-"""What cannot run now is moved out of the claims' way, and comes back when it can."""
+"""Runs that cannot run now are moved out of the way of claims, and return when they can run."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.store.conformance.verbs import (
 )
 
 
-def test_a_paused_queue_gives_nothing_out_at_once(store, worker):
+def test_a_claim_takes_nothing_from_a_queue_that_was_just_paused(store, worker):
     enqueue_one(store)
 
     pause(store)
@@ -34,7 +34,7 @@ def test_a_paused_queue_gives_nothing_out_at_once(store, worker):
     assert claim(store, queue="default") == []
 
 
-def test_other_queues_go_on(store, worker):
+def test_a_paused_queue_does_not_affect_other_queues(store, worker):
     enqueue_one(store, queue="default")
     other = enqueue_one(store, queue="mail")
 
@@ -64,7 +64,7 @@ def test_a_tick_parks_the_runs_of_a_paused_queue(store, worker):
     assert ticked.next_due_in is None
 
 
-def test_a_tick_brings_back_the_runs_of_a_resumed_queue_in_order(store, worker):
+def test_a_tick_returns_the_runs_of_a_resumed_queue_in_order(store, worker):
     second, first = enqueue_one(store), enqueue_one(store, priority=1)
     pause(store)
     tick(store)
@@ -92,7 +92,7 @@ def test_parking_and_unparking_are_bounded(store, worker):
     assert set(store.get_states(ids).values()) == {"running"}
 
 
-def test_what_is_enqueued_into_a_paused_queue_waits_too(store, worker):
+def test_a_run_that_is_enqueued_into_a_paused_queue_waits(store, worker):
     pause(store)
     run_id = enqueue_one(store)
 
@@ -103,7 +103,7 @@ def test_what_is_enqueued_into_a_paused_queue_waits_too(store, worker):
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_run_that_becomes_due_in_a_paused_queue_waits_too(store, worker, clock):
+def test_a_run_that_becomes_due_in_a_paused_queue_waits(store, worker, clock):
     run_id = enqueue_one(store, delay_seconds=10)
     pause(store)
     clock.advance(10)
@@ -115,7 +115,7 @@ def test_a_run_that_becomes_due_in_a_paused_queue_waits_too(store, worker, clock
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_run_that_is_not_due_yet_is_not_hurried_by_a_pause(store, worker, clock):
+def test_a_pause_does_not_make_a_delayed_run_start_early(store, worker, clock):
     enqueue_one(store, delay_seconds=10)
     pause(store)
     tick(store)
@@ -155,7 +155,7 @@ def test_pausing_is_recorded(store):
     assert sorted((act.act, act.actor) for act in acts) == [("pause", ACTOR), ("resume", ACTOR)]
 
 
-def test_pausing_twice_and_resuming_once_resumes(store, worker):
+def test_one_resume_ends_a_pause_that_was_requested_twice(store, worker):
     run_id = enqueue_one(store)
     store.apply([pausing("default"), pausing("default")])
 
@@ -164,10 +164,10 @@ def test_pausing_twice_and_resuming_once_resumes(store, worker):
     assert claimed_ids(store) == [run_id]
 
 
-# -- tasks that nobody registers --
+# -- tasks that no worker registers --
 
 
-def test_a_tick_parks_the_runs_of_a_task_nobody_registers(store):
+def test_a_tick_parks_the_runs_of_a_task_that_no_worker_registers(store):
     register(store, tasks=(OTHER_TASK,))
     unknown, known = enqueue_one(store, task=TASK), enqueue_one(store, task=OTHER_TASK)
 
@@ -178,13 +178,13 @@ def test_a_tick_parks_the_runs_of_a_task_nobody_registers(store):
     assert claimed_ids(store, tasks=(TASK, OTHER_TASK)) == [known]
 
 
-def test_without_any_worker_everything_is_parked(store):
+def test_without_a_worker_every_run_is_parked(store):
     enqueue_many(store, 3)
 
     assert tick(store).parked == 3
 
 
-def test_a_worker_that_registers_the_task_brings_its_runs_back(store):
+def test_a_worker_that_registers_a_task_returns_its_runs_to_the_queue(store):
     run_id = enqueue_one(store)
     tick(store)
 
@@ -196,7 +196,7 @@ def test_a_worker_that_registers_the_task_brings_its_runs_back(store):
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "stopped"])
-def test_a_worker_that_is_gone_registers_nothing(store, worker, stopped):
+def test_the_tasks_of_a_worker_that_is_not_live_do_not_count_as_registered(store, worker, stopped):
     run_id = enqueue_one(store)
     recover(store, stopped=stopped)
 
@@ -205,7 +205,7 @@ def test_a_worker_that_is_gone_registers_nothing(store, worker, stopped):
     assert run_of(store, run_id).parked == "unregistered"
 
 
-def test_a_run_may_be_parked_for_one_reason_after_the_other(store):
+def test_a_run_may_be_parked_for_one_reason_after_another(store):
     run_id = enqueue_one(store)
     tick(store)
     pause(store)
@@ -223,7 +223,7 @@ def test_a_run_may_be_parked_for_one_reason_after_the_other(store):
     assert claimed_ids(store) == [run_id]
 
 
-def test_the_queues_are_listed_with_what_waits_in_them(store, worker, clock):
+def test_queues_are_listed_with_the_numbers_of_their_runs(store, worker, clock):
     enqueue_many(store, 2, queue="busy")
     claim(store, 1)
     enqueue_one(store, queue="busy", delay_seconds=60)
@@ -245,7 +245,7 @@ def test_the_queues_are_listed_with_what_waits_in_them(store, worker, clock):
     ]
 
 
-def test_runs_of_tasks_that_nobody_registers_are_counted_by_queue(store, monkeypatch):
+def test_runs_of_tasks_that_no_worker_registers_are_counted_by_queue(store, monkeypatch):
     register(store, tasks=(TASK,))
     enqueue_one(store)
     enqueue_many(store, 3, task=OTHER_TASK)

@@ -1,4 +1,4 @@
-"""How many runs may wait in a queue: whoever enqueues more is refused, approximately."""
+"""How many runs may wait in a queue. Enqueues beyond that number are refused, approximately."""
 
 import pytest
 
@@ -17,8 +17,8 @@ from tests.store.conformance.verbs import (
 
 
 @pytest.fixture(autouse=True)
-def anew(store):
-    """The stores of PostgreSQL serve all tests, and remember for a second."""
+def empty_cache(store):
+    """Forget the sizes that the shared store of PostgreSQL keeps for a second."""
     store.queue_capacity.forget()
 
 
@@ -28,13 +28,13 @@ def bound(store, max_size, queue="default"):
 
 
 def enqueue(store, *ops):
-    """Do what `Task.enqueue` does."""
+    """Enqueue runs as `Task.enqueue` does."""
     if not store.queue_capacity.fit(ops):
         store.check_queue_capacity(ops)
     return store.apply(ops)
 
 
-def test_no_more_wait_in_a_queue_than_may(store, worker):
+def test_a_queue_holds_no_more_waiting_runs_than_its_bound(store, worker):
     bound(store, 3)
     for _ in range(3):
         enqueue(store, order())
@@ -51,7 +51,7 @@ def test_no_more_wait_in_a_queue_than_may(store, worker):
     assert acts == ["lift max size", "max size 3"]
 
 
-def test_what_has_begun_or_is_not_due_does_not_wait_and_what_is_parked_does(store, worker):
+def test_parked_runs_count_as_waiting_but_running_and_delayed_runs_do_not(store, worker):
     bound(store, 1)
     enqueue(store, order(delay_seconds=60))
     enqueue(store, order())
@@ -67,7 +67,7 @@ def test_what_has_begun_or_is_not_due_does_not_wait_and_what_is_parked_does(stor
         enqueue(store, order())
 
 
-def test_a_call_goes_in_as_a_whole_or_not_at_all(store, worker):
+def test_a_call_is_accepted_as_a_whole_or_not_at_all(store, worker):
     bound(store, 3)
 
     with pytest.raises(QueueFull):
@@ -77,7 +77,7 @@ def test_a_call_goes_in_as_a_whole_or_not_at_all(store, worker):
     enqueue(store, *(order() for _ in range(3)))
 
 
-def test_a_full_queue_still_answers_with_the_run_that_has_a_key(store, worker):
+def test_a_full_queue_still_returns_the_run_that_has_the_key(store, worker):
     bound(store, 2)
     (first,) = enqueue(store, order(key="k"))
     enqueue(store, order())
@@ -91,7 +91,9 @@ def test_a_full_queue_still_answers_with_the_run_that_has_a_key(store, worker):
         enqueue(store, order(key="k"), order())
 
 
-def test_a_process_learns_within_a_second_what_others_do(store, worker, open_another, monkeypatch):
+def test_a_process_notices_enqueues_of_other_processes_within_a_second(
+    store, worker, open_another, monkeypatch
+):
     now = [1000.0]
     monkeypatch.setattr("duly.store.queue_capacity.monotonic", lambda: now[0])
     other = open_another()
@@ -99,7 +101,7 @@ def test_a_process_learns_within_a_second_what_others_do(store, worker, open_ano
     bound(store, 3)
     enqueue_many(store, 5)
 
-    enqueue(other, order())  # It has not heard of it.
+    enqueue(other, order())  # It has not read the new number yet.
     now[0] += 5
     with pytest.raises(QueueFull):
         enqueue(other, order())
@@ -109,7 +111,7 @@ def test_a_process_learns_within_a_second_what_others_do(store, worker, open_ano
     enqueue(other, order())
 
 
-def test_queues_without_a_bound_are_looked_at_seldom(store, worker, monkeypatch):
+def test_sizes_of_queues_without_a_bound_are_read_seldom(store, worker, monkeypatch):
     asked = []
     read = store._read
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Who asks may say how long reads may take; the store gives up what takes longer."""
+"""A caller can bound the time of reads. The store gives up a read that takes longer."""
 
 from contextlib import closing
 
@@ -8,7 +8,7 @@ from duly.clock import monotonic
 from duly.errors import ReadTooSlow
 from duly.store.read_deadline import limit_read_time
 from duly.store.store_factory import open_store
-from tests.store.conformance.slow import mend_acts, slow_down_acts
+from tests.store.conformance.slow import restore_acts, slow_down_acts
 from tests.store.conformance.verbs import UNKNOWN_RUN, enqueue_one
 
 pytestmark = pytest.mark.pgbouncer
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pgbouncer
 
 @pytest.fixture
 def store(store_url):
-    """A store of its own for every test, since these change the tables themselves."""
+    """A new store for every test, because these tests change the tables themselves."""
     with closing(open_store(store_url)) as store:
         yield store
 
@@ -30,12 +30,12 @@ def test_a_read_that_takes_too_long_is_given_up(store, store_url):
         store.list_audit_entries(None, 10)
 
     assert monotonic() - began < 20
-    assert store.get_run(run_id) is not None, "others go on reading"
-    mend_acts(store_url)
-    assert store.list_audit_entries(None, 10) == [], "without a bound, too"
+    assert store.get_run(run_id) is not None, "reads of other tables still work"
+    restore_acts(store_url)
+    assert store.list_audit_entries(None, 10) == [], "a read without a bound works too"
 
 
-def test_reads_of_a_block_have_one_bound_together(store):
+def test_the_reads_of_a_block_share_one_bound(store):
     with limit_read_time(0.05):
         with pytest.raises(ReadTooSlow):
             read_for_ever(store)
@@ -50,7 +50,7 @@ def read_for_ever(store):
         store.get_run(UNKNOWN_RUN)
 
 
-def test_reads_within_their_bound_answer_as_ever(store):
+def test_a_bound_does_not_change_the_result_of_a_fast_read(store):
     run_id = enqueue_one(store)
 
     with limit_read_time(60):

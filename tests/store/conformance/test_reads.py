@@ -28,7 +28,7 @@ from tests.store.conformance.verbs import (
 )
 
 
-def test_a_text_that_is_no_run_id_finds_nothing(store):
+def test_a_text_that_is_no_run_id_finds_no_run(store):
     enqueue_one(store)
     which = RunFilter(before="no run", scan=1)
 
@@ -119,7 +119,7 @@ def test_the_holders_of_a_limit_are_the_running_runs_that_count_against_it(store
     assert store.list_holders(in_none) == []
 
 
-def test_a_limit_is_held_by_the_runs_of_every_name_of_its_task(store, worker):
+def test_runs_of_every_name_of_a_task_count_against_its_limit(store, worker):
     of_task = enqueue_one(store, lane=limited_lane(LANE, TASK))
     renamed = enqueue_one(store, task=OTHER_TASK, lane=limited_lane(LANE, OTHER_TASK))
     limits = ClaimLimits({TASK: 1, OTHER_TASK: 1})

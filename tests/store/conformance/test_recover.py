@@ -1,4 +1,7 @@
-"""What a dead worker held goes on elsewhere, judged once, and the dead cannot come back."""
+"""A dead worker's runs are judged once and continue on other workers.
+
+The dead worker can no longer settle them.
+"""
 
 import pytest
 
@@ -57,7 +60,7 @@ def test_a_dead_workers_runs_are_judged(store, worker):
     assert worker_state(store) == "dead"
 
 
-def test_recovery_tells_the_judge_what_it_needs(store, worker):
+def test_recovery_passes_the_judge_the_facts_of_the_lost_attempt(store, worker):
     found = enqueue_and_claim(store, key="k")
     cancel(store, found.run_id)
     seen = []
@@ -76,8 +79,8 @@ def test_recovery_tells_the_judge_what_it_needs(store, worker):
 
 
 @pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.THREAD_HOLD])
-def test_an_attempt_that_was_lost_began_when_it_was_claimed(store, worker, clock, lane):
-    """Not when it was recovered: whoever looks for what it did has to know since when."""
+def test_a_lost_attempt_began_when_it_was_claimed(store, worker, clock, lane):
+    """The start is not the time of the recovery: an operator who looks for its effects needs it."""
     run_id = enqueue_and_claim(store, lane=lane).run_id
     claimed_at = run_of(store, run_id).claimed_at
     clock.advance(1)
@@ -89,7 +92,7 @@ def test_an_attempt_that_was_lost_began_when_it_was_claimed(store, worker, clock
     assert attempt.finished_at > claimed_at
 
 
-def test_a_lost_run_goes_on_as_its_judge_says(store, worker):
+def test_a_lost_run_is_settled_with_the_verdict_of_the_judge(store, worker):
     found = enqueue_and_claim(store)
     register(store, OTHER_WORKER)
 
@@ -121,7 +124,7 @@ def test_a_hold_run_of_a_dead_worker_is_interrupted(store, worker):
     assert (run.state, run.cause) == ("interrupted", "crashed")
 
 
-def test_a_run_to_be_cancelled_ends_with_its_worker(store, worker):
+def test_a_run_with_a_cancel_request_is_cancelled_when_its_worker_is_recovered(store, worker):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
 
@@ -131,7 +134,7 @@ def test_a_run_to_be_cancelled_ends_with_its_worker(store, worker):
     assert (run.state, run.cause) == ("cancelled", "requested")
 
 
-def test_recovery_leaves_other_workers_alone(store, worker):
+def test_recovery_does_not_affect_other_workers(store, worker):
     mine = enqueue_and_claim(store)
     register(store, OTHER_WORKER)
     theirs = enqueue_and_claim(store, worker=OTHER_WORKER)
@@ -150,7 +153,7 @@ def test_recovering_twice_takes_each_run_once(store, worker):
     assert recover(store) == []
 
 
-def test_a_worker_that_says_good_bye_is_stopped_not_dead(store, worker, clock):
+def test_a_worker_that_stops_in_good_order_is_stopped_and_not_dead(store, worker, clock):
     recover(store, stopped=True)
 
     (record,) = store.list_workers()
@@ -173,7 +176,7 @@ def test_recovering_an_unknown_worker_does_nothing(store):
     assert store.list_workers() == []
 
 
-def test_a_judge_that_fails_leaves_everything_as_it_was(store, worker, tables):
+def test_a_judge_that_raises_changes_nothing(store, worker, tables):
     enqueue_many(store, 3)
     claim(store)
     before = tables.everything()
@@ -187,7 +190,7 @@ def test_a_judge_that_fails_leaves_everything_as_it_was(store, worker, tables):
     assert tables.everything() == before
 
 
-def test_runs_whose_worker_is_not_live_are_taken_whatever_happened_before(store, worker, tables):
+def test_all_runs_of_workers_that_are_not_live_are_recovered(store, worker, tables):
     orphans = enqueue_many(store, 3)
     claim(store)
     tables.execute("UPDATE duly_workers SET state = 'dead', stopped_at = started_at")
@@ -206,14 +209,14 @@ def test_the_runs_of_a_live_worker_are_no_orphans(store, worker):
     assert succeed(store, found) is Settled.DONE
 
 
-def test_orphans_of_a_worker_that_nobody_remembers_are_taken(store, worker, tables):
+def test_orphans_of_a_worker_without_a_row_are_recovered(store, worker, tables):
     found = enqueue_and_claim(store)
     tables.execute("DELETE FROM duly_workers")
 
     assert store.apply([RecoverOrphans(lost, limit=10)]) == [[found.run_id]]
 
 
-def test_a_worker_hands_back_what_it_does_not_know_it_holds(store, worker):
+def test_a_worker_hands_back_runs_that_it_does_not_know_it_holds(store, worker):
     enqueue_many(store, 3)
     known, forgotten, wanted = claim(store)
     cancel(store, wanted.run_id)
@@ -230,7 +233,7 @@ def test_a_worker_hands_back_what_it_does_not_know_it_holds(store, worker):
     assert worker_state(store) == "live"
 
 
-def test_a_worker_that_knows_all_it_holds_hands_nothing_back(store, worker, tables):
+def test_a_worker_that_knows_all_its_runs_hands_nothing_back(store, worker, tables):
     found = enqueue_and_claim(store)
     before = tables.everything()
 
@@ -240,14 +243,14 @@ def test_a_worker_that_knows_all_it_holds_hands_nothing_back(store, worker, tabl
     assert tables.everything() == before
 
 
-def test_a_worker_hands_back_only_its_own(store, worker):
+def test_a_worker_hands_back_only_its_own_runs(store, worker):
     register(store, OTHER_WORKER)
     enqueue_and_claim(store, worker=OTHER_WORKER)
 
     assert store.apply([HandBackUnknown(WORKER, frozenset())]) == [[]]
 
 
-def test_a_handed_back_run_is_claimed_by_another(store, worker):
+def test_a_handed_back_run_is_claimed_by_another_worker(store, worker):
     found = enqueue_and_claim(store)
     register(store, OTHER_WORKER)
     hand_back(store, found)
@@ -257,7 +260,7 @@ def test_a_handed_back_run_is_claimed_by_another(store, worker):
     assert (again.run_id, again.claim_number) == (found.run_id, 2)
 
 
-def test_workers_are_listed_with_what_they_run(store, worker, clock):
+def test_workers_are_listed_with_the_numbers_of_their_runs(store, worker, clock):
     register(store, OTHER_WORKER)
     enqueue_many(store, 2)
     claim(store)
@@ -271,7 +274,7 @@ def test_workers_are_listed_with_what_they_run(store, worker, clock):
     assert records[OTHER_WORKER].running == 0
 
 
-def test_a_worker_that_was_not_seen_for_a_whole_lease_is_not_called_live(store, worker, clock):
+def test_a_worker_that_was_not_seen_for_a_whole_lease_is_not_listed_as_live(store, worker, clock):
     clock.advance(15)
     within = worker_state(store)
     clock.advance(0.1)
@@ -291,7 +294,7 @@ def test_a_dead_worker_is_pruned_and_a_live_one_is_not(store, worker, clock):
     assert [record.id for record in store.list_workers()] == [OTHER_WORKER]
 
 
-def test_a_body_that_lost_its_claim_before_it_returned_succeeds_only_once(store, worker):
+def test_a_run_that_was_claimed_again_succeeds_only_for_its_new_worker(store, worker):
     slow = enqueue_and_claim(store)
     recover(store, judge=unstarted)
     register(store, OTHER_WORKER)
@@ -303,7 +306,7 @@ def test_a_body_that_lost_its_claim_before_it_returned_succeeds_only_once(store,
     assert outcomes_of(store, slow.run_id) == [(2, "returned")]
 
 
-def test_a_run_recovered_for_the_last_time_fails(store, worker):
+def test_a_run_fails_at_its_last_recovery(store, worker):
     run_id = enqueue_one(store)
     claim(store)
 
@@ -317,14 +320,14 @@ def test_a_run_recovered_for_the_last_time_fails(store, worker):
 
 @pytest.fixture
 def hints(monkeypatch):
-    """Every hint that is sent, counted."""
+    """The hints that were sent."""
     sent = []
     for hints in (sqlite.SqliteHints, postgres.PostgresHints):
         monkeypatch.setattr(hints, "send", lambda hints, *_: sent.append(hints))
     return sent
 
 
-def test_who_finds_nothing_to_recover_wakes_nobody(store, worker, hints):
+def test_a_recovery_without_runs_sends_no_hint(store, worker, hints):
     store.do(HandBackUnknown(WORKER, frozenset()))
     store.do(RecoverOrphans(lost, limit=10))
     recover(store)
@@ -339,7 +342,7 @@ def test_who_finds_nothing_to_recover_wakes_nobody(store, worker, hints):
         lambda store: recover(store, judge=unstarted),
     ],
 )
-def test_a_run_that_is_given_back_wakes_workers(store, worker, hints, find):
+def test_a_run_that_is_queued_again_wakes_workers(store, worker, hints, find):
     enqueue_and_claim(store)
     hints.clear()
 
@@ -348,7 +351,7 @@ def test_a_run_that_is_given_back_wakes_workers(store, worker, hints, find):
     assert len(hints) == 1
 
 
-def test_what_is_newer_than_a_backup_is_counted_once_by_the_last_of_its_batches(store, clock):
+def test_runs_that_are_newer_than_a_backup_are_counted_once_by_its_last_batch(store, clock):
     enqueue_many(store, 3)
     made_at = store.now()
     clock.advance(seconds=1)

@@ -1,4 +1,4 @@
-"""Runs follow a task that gains or loses its carrier, once all live workers agree that it has."""
+"""Runs follow a task that gains or loses its carrier, once all live workers agree on it."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def lane_of(store, run_id):
     return run_of(store, run_id).lane
 
 
-def test_what_waits_for_another_engine_comes_back_when_its_task_has_no_carrier_any_more(store):
+def test_carried_runs_return_to_our_workers_when_their_task_has_no_carrier_any_more(store):
     handed, handed_hold = (enqueue_one(store, lane=f"carried{hold}") for hold in ("", "-hold"))
     messages = hand_over(store)
     fresh, fresh_hold = (enqueue_one(store, lane=f"carried{hold}") for hold in ("", "-hold"))
@@ -51,7 +51,9 @@ def test_what_waits_for_another_engine_comes_back_when_its_task_has_no_carrier_a
     assert [lane_of(store, run_id) for run_id in (handed, fresh)] == [SlotKind.THREAD] * 2
     assert [lane_of(store, i) for i in (handed_hold, fresh_hold)] == [SlotKind.THREAD_HOLD] * 2
     assert len(messages) == 2
-    assert [take(store, message) for message in messages] == [None, None], "they came too late"
+    assert [take(store, message) for message in messages] == [None, None], (
+        "the messages are too late"
+    )
     assert hand_over(store) == []
     assert sorted(claimed_ids(store)) == sorted([handed, fresh])
     assert relane(store) == 0
@@ -60,7 +62,7 @@ def test_what_waits_for_another_engine_comes_back_when_its_task_has_no_carrier_a
 @pytest.mark.parametrize(
     "lane", [SlotKind.THREAD, SlotKind.LOOP, SlotKind.PROCESS, SlotKind.SUSPECT]
 )
-def test_what_waits_for_us_is_handed_over_when_its_task_has_gained_a_carrier(store, lane):
+def test_ready_runs_are_handed_over_when_their_task_has_gained_a_carrier(store, lane):
     run_id = enqueue_one(store, lane=lane)
     register(store, lanes=CARRIED)
 
@@ -72,7 +74,7 @@ def test_what_waits_for_us_is_handed_over_when_its_task_has_gained_a_carrier(sto
     assert relane(store) == 0
 
 
-def test_what_was_to_be_held_after_a_crash_stays_so_and_what_is_to_be_now_becomes_so(store):
+def test_a_move_keeps_on_crash_hold_and_adds_it_if_the_task_has_it_now(store):
     was = enqueue_one(store, lane=SlotKind.PROCESS_HOLD)
     will_be = enqueue_one(store, lane=SlotKind.SUSPECT, task=OTHER_TASK)
     register(store, lanes={TASK: SlotKind.CARRIED, OTHER_TASK: SlotKind.CARRIED_HOLD})
@@ -82,7 +84,7 @@ def test_what_was_to_be_held_after_a_crash_stays_so_and_what_is_to_be_now_become
     assert lane_of(store, was) == lane_of(store, will_be) == SlotKind.CARRIED_HOLD
 
 
-def test_a_run_that_is_left_with_its_engine_keeps_its_mark(store, tables):
+def test_a_run_that_is_not_moved_back_yet_keeps_its_mark(store, tables):
     register(store)
     for _ in range(5):
         enqueue_one(store, lane=SlotKind.CARRIED)
@@ -97,7 +99,7 @@ def test_a_run_that_is_left_with_its_engine_keeps_its_mark(store, tables):
     assert marks == left
 
 
-def test_while_live_workers_do_not_agree_both_sides_run_what_is_in_their_lanes(store):
+def test_runs_stay_in_their_lanes_while_live_workers_disagree(store):
     register(store, lanes=OURS)
     register(store, OTHER_WORKER, lanes=CARRIED)
     ours, carried = enqueue_one(store), enqueue_one(store, lane=SlotKind.CARRIED)
@@ -111,7 +113,7 @@ def test_while_live_workers_do_not_agree_both_sides_run_what_is_in_their_lanes(s
 
 
 @pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.CARRIED])
-def test_what_no_live_worker_sees_to_stays_where_it_is(store, lane):
+def test_runs_of_a_task_that_no_live_worker_registers_stay_in_their_lane(store, lane):
     run_id = enqueue_one(store, lane=lane)
     register(store, lanes=OURS if lane == SlotKind.CARRIED else CARRIED)
     recover(store)
@@ -121,7 +123,7 @@ def test_what_no_live_worker_sees_to_stays_where_it_is(store, lane):
     assert lane_of(store, run_id) == lane
 
 
-def test_a_worker_that_registers_anew_tells_its_lanes(store):
+def test_a_worker_can_register_again_with_other_lanes(store):
     run_id = enqueue_one(store)
     register(store)
     assert relane(store) == 0
@@ -132,13 +134,13 @@ def test_a_worker_that_registers_anew_tells_its_lanes(store):
     assert [message.run_id for message in hand_over(store)] == [run_id]
 
 
-def test_a_running_run_is_left_alone_and_follows_when_it_is_queued_again(store, clock):
+def test_a_running_run_is_moved_only_after_it_is_queued_again(store, clock):
     register(store, lanes=CARRIED)
     claimed = enqueue_and_claim(store)
 
     assert relane(store) == 0
     retry_later(store, claimed, 10)
-    assert relane(store) == 0, "what waits follows when it is due"
+    assert relane(store) == 0, "a delayed run is moved when it is due"
     clock.advance(10)
     tick(store)
 
@@ -150,7 +152,7 @@ def test_a_running_run_is_left_alone_and_follows_when_it_is_queued_again(store, 
     assert run_of(store, claimed.run_id).state == "succeeded"
 
 
-def test_one_that_comes_and_goes_is_claimed_once_whichever_message_comes(store):
+def test_a_run_that_was_moved_back_and_forth_is_claimed_once_by_its_first_or_second_message(store):
     run_id = enqueue_one(store, lane=SlotKind.CARRIED)
     (first,) = hand_over(store)
     register(store, lanes=OURS)
@@ -165,7 +167,7 @@ def test_one_that_comes_and_goes_is_claimed_once_whichever_message_comes(store):
     assert take(store, second) is None
 
 
-def test_a_message_of_before_a_claim_of_ours_takes_nothing(store):
+def test_a_message_from_before_our_claim_claims_nothing(store):
     enqueue_one(store, lane=SlotKind.CARRIED)
     (message,) = hand_over(store)
     register(store, lanes=OURS)
@@ -181,14 +183,14 @@ def test_a_message_of_before_a_claim_of_ours_takes_nothing(store):
 
 
 @pytest.mark.parametrize("lanes", [OURS, CARRIED], ids=["back", "away"])
-def test_of_many_only_so_many_are_moved_at_once(store, lanes):
+def test_one_round_moves_at_most_its_limit_of_runs(store, lanes):
     register(store, lanes=lanes)
     enqueue_many(store, 5, lane=SlotKind.CARRIED if lanes is OURS else SlotKind.THREAD)
 
     assert [relane(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_a_backlog_that_its_engine_does_not_work_off_is_not_in_the_way(store):
+def test_a_backlog_of_another_engine_does_not_block_moves(store):
     register(store, lanes={TASK: SlotKind.THREAD, OTHER_TASK: SlotKind.CARRIED})
     enqueue_many(store, 5, lane=SlotKind.CARRIED, task=OTHER_TASK, priority=9)
     run_id = enqueue_one(store, lane=SlotKind.CARRIED)
@@ -198,7 +200,7 @@ def test_a_backlog_that_its_engine_does_not_work_off_is_not_in_the_way(store):
     assert claimed_ids(store) == [run_id]
 
 
-def test_whoever_looks_is_told_whether_runs_are_with_an_engine_that_it_knows_nothing_of(store):
+def test_a_peek_reports_runs_that_are_carried_although_their_task_has_no_carrier(store):
     register(store)
     assert not store.peek().strayed
     enqueue_one(store)
@@ -212,7 +214,7 @@ def test_whoever_looks_is_told_whether_runs_are_with_an_engine_that_it_knows_not
         hand_over(store)
 
 
-def test_one_of_a_paused_queue_or_cancelled_meanwhile_comes_to_no_harm(store):
+def test_a_paused_or_cancelled_run_is_not_queued_by_a_move(store):
     paused = enqueue_one(store, lane=SlotKind.CARRIED, queue="mail")
     cancelled = enqueue_one(store, lane=SlotKind.CARRIED)
     hand_over(store)
@@ -231,7 +233,7 @@ def test_one_of_a_paused_queue_or_cancelled_meanwhile_comes_to_no_harm(store):
     assert run_of(store, cancelled).state == "cancelled"
 
 
-def test_claims_messages_and_moves_at_once_let_each_run_run_once(store, open_another):
+def test_concurrent_claims_messages_and_moves_claim_each_run_once(store, open_another):
     register(store, lanes=OURS)
     enqueue_many(store, 200, lane=SlotKind.CARRIED)
     stores = [store, *(open_another() for _ in range(3))]

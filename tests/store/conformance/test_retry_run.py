@@ -1,4 +1,4 @@
-"""An operator's act leaves a final state: same run, next generation, claims go on counting."""
+"""An operator can leave a final state: same run, next generation, growing claim numbers."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_final_run_is_queued_again_in_its_next_generation(store, worker, clock
     assert listed_ids(store) == [run_id]
 
 
-def test_the_claim_number_goes_on_growing(store, worker):
+def test_the_claim_number_still_grows_after_a_redrive(store, worker):
     first = enqueue_and_claim(store)
     retry_now(store, first)
     fail(store, claim_one(store))
@@ -104,7 +104,7 @@ def test_a_run_that_never_ran_has_no_attempt_after_its_redrive(store, worker):
     assert run_of(store, run_id).attempt == 1
 
 
-def test_a_redriven_run_keeps_what_it_was_asked(store, worker):
+def test_a_redriven_run_keeps_the_options_of_its_enqueue(store, worker):
     run_id = enqueue_and_fail(store, queue="mail", priority=4, tags={"customer": "17"}, key="k")
 
     redrive(store, run_id)
@@ -126,7 +126,7 @@ def test_a_redriven_run_does_not_expire_again(store, worker, clock):
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_redrive_may_wait(store, worker, clock):
+def test_a_redrive_may_have_a_delay(store, worker, clock):
     run_id = enqueue_and_fail(store)
 
     redrive(store, run_id, delay=60 * SECOND)
@@ -138,7 +138,7 @@ def test_a_redrive_may_wait(store, worker, clock):
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_redrive_may_edit_the_arguments_and_the_lane(store, worker):
+def test_a_redrive_may_replace_the_arguments_and_the_lane(store, worker):
     run_id = enqueue_and_fail(store)
 
     redrive(store, run_id, arguments='[[],{"to":"bob"}]', lane="process")
@@ -147,7 +147,7 @@ def test_a_redrive_may_edit_the_arguments_and_the_lane(store, worker):
     assert claim_one(store, lane="process").arguments == '[[],{"to":"bob"}]'
 
 
-def test_who_redrove_what_is_recorded(store, worker, clock):
+def test_the_actor_of_a_redrive_is_recorded(store, worker, clock):
     run_id = enqueue_and_fail(store)
     redrive(store, run_id, reason="fixed")
     tick(store)
@@ -180,7 +180,7 @@ def test_an_unknown_run_is_not_redriven(store, tables):
     assert tables.everything() == before
 
 
-def test_a_redrive_may_be_for_certain_states_only(store, worker):
+def test_a_redrive_may_be_restricted_to_states(store, worker):
     good, bad = enqueue_and_succeed(store), enqueue_and_fail(store)
     dead = ("failed", "interrupted")
 
@@ -192,7 +192,7 @@ def test_a_redrive_may_be_for_certain_states_only(store, worker):
     ]
 
 
-def test_a_redrive_may_be_for_one_generation_only(store, worker):
+def test_a_redrive_may_be_restricted_to_one_generation(store, worker):
     run_id = enqueue_and_fail(store)
     redrive(store, run_id, generation=1)
     tick(store)
@@ -255,7 +255,7 @@ def test_a_discarded_run_can_still_be_redriven(store, worker):
 
 @pytest.mark.parametrize("active_only", [True, False], ids=["active", "run"])
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "queued"])
-def test_a_run_whose_key_a_live_run_has_is_not_redriven(
+def test_a_run_is_not_redriven_while_a_live_run_has_its_key(
     store, worker, tables, active_only, is_running
 ):
     k = key("k", active_only=active_only)
@@ -285,7 +285,7 @@ def test_a_redriven_run_takes_the_key_of_a_run_that_has_ended(store, worker):
 
 
 @pytest.mark.parametrize("active_only", [True, False], ids=["active", "run"])
-def test_a_redriven_run_holds_a_key_that_was_forgotten(store, worker, clock, active_only):
+def test_a_redriven_run_holds_a_key_that_was_reset(store, worker, clock, active_only):
     k = key("k", active_only=active_only)
     first = enqueue_and_fail(store, key=k)
     clock.advance(2 * DAY_SECONDS)

@@ -1,4 +1,7 @@
-"""One run per due instant, whoever looks and whenever; every instant accounted for once."""
+"""A schedule has one run per due instant and accounts for each instant once.
+
+This holds for any number of workers that fire schedules, at any time.
+"""
 
 import threading
 import time
@@ -61,7 +64,7 @@ MINUTELY = IntervalTrigger(MINUTE, UNANCHORED)
 def put(
     store: Any, name: str = "tidy", trigger: Trigger = MINUTELY, **options: Any
 ) -> PutScheduleResult:
-    """Add a schedule or change it."""
+    """Create or change a schedule."""
     known = Rules.__dataclass_fields__
     rules = Rules(**{option: options.pop(option) for option in list(options) if option in known})
     usual = {
@@ -80,35 +83,35 @@ def put(
 
 
 def fire(store: Any, limit: int = 100) -> Fired:
-    """Look at what is due."""
+    """Fire the schedules that are due."""
     return fire_due(store, limit)
 
 
 def set_state(store: Any, state: str, name: str = "tidy") -> str | None:
-    """Pause, resume or remove."""
+    """Pause, resume or remove a schedule."""
     return store.do(SetScheduleState(name, state, "ada", "why"))
 
 
 def schedule(store: Any, name: str = "tidy") -> ScheduleRecord:
-    """Return a schedule as it stands."""
+    """Return the record of a schedule."""
     (found,) = store.list_schedules(ScheduleFilter(name, removed=True))
     return found
 
 
 def firings(store: Any, name: str = "tidy", limit: int = 1000) -> list[FiringRecord]:
-    """Return what became of its instants, oldest first."""
+    """Return the firings of a schedule, oldest first."""
     return store.list_firings(name, 2**62, limit)[::-1]
 
 
 def ledger(store: Any, begin: int, name: str = "tidy") -> list[tuple[int, str, str | None]]:
-    """Return the ledger in minutes since `begin`."""
+    """Return the firings, in minutes since `begin`."""
     return [(((f.instant - begin) // MINUTE), f.outcome, f.reason) for f in firings(store, name)]
 
 
 # -- firing --
 
 
-def test_a_firing_tells_how_its_run_stands(store, worker, clock):
+def test_a_firing_shows_the_state_of_its_run(store, worker, clock):
     put(store, overlap="allow")
     for _ in range(3):
         clock.advance(60)
@@ -136,7 +139,7 @@ def test_a_firing_tells_how_its_run_stands(store, worker, clock):
     assert set(skipped) == {None}
 
 
-def test_nothing_fires_before_its_time(store, clock):
+def test_a_schedule_does_not_fire_before_its_time(store, clock):
     put(store)
 
     clock.advance(59.9)
@@ -164,7 +167,7 @@ def test_a_due_instant_makes_one_run_and_one_row(store, worker, clock):
     assert claimed_ids(store) == [row.run_id]
 
 
-def test_one_that_happens_once_ends_then(store, clock):
+def test_a_schedule_with_one_instant_ends_after_it(store, clock):
     put(store, trigger=DateTrigger(clock.now() + 5 * MINUTE))
     clock.advance(300)
 
@@ -175,7 +178,7 @@ def test_one_that_happens_once_ends_then(store, clock):
     assert store.peek().next_fire_in is None
 
 
-def test_many_schedules_fire_in_pieces_the_most_overdue_first(store, clock):
+def test_schedules_fire_in_bounded_rounds_with_the_most_overdue_first(store, clock):
     for n in range(7):
         put(store, f"s{n}", DateTrigger(clock.now() + n * SECOND))
     clock.advance(59)
@@ -193,7 +196,7 @@ def test_schedules_are_listed_by_when_they_are_due_and_by_state(store, clock):
     assert [each.name for each in store.list_schedules(ScheduleFilter(state="paused"))] == ["d"]
 
 
-def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_another):
+def test_eight_stores_that_fire_at_once_fire_every_instant_once(store, clock, open_another):
     stores = [store, *(open_another() for _ in range(7))]
     for n in range(20):
         put(store, f"s{n:02}")
@@ -212,7 +215,7 @@ def test_eight_who_look_at_once_fire_every_instant_once(store, clock, open_anoth
     assert all(len(firings(store, f"s{n:02}")) == 1 for n in range(20))
 
 
-def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clock):
+def test_missed_instants_are_recorded_and_the_latest_is_caught_up(store, clock):
     put(store, trigger=IntervalTrigger(10 * MINUTE, UNANCHORED))
     begin = clock.now()
     clock.advance(39 * 60)
@@ -226,11 +229,11 @@ def test_what_was_missed_is_in_the_ledger_and_the_latest_is_caught_up(store, clo
     ]
 
 
-def test_nights_that_fell_into_a_restart_follow_the_policy(store, clock):
+def test_instants_that_were_missed_during_a_restart_follow_the_misfire_policy(store, clock):
     nightly = Cron("0 2 * * *", "UTC")
 
     def start() -> set[str]:
-        """Make the schedules of the code known, as whoever starts does."""
+        """Put the schedules of the code, as a process does at its start."""
         return {
             put(store, misfire, nightly, misfire=misfire, overlap="allow", source="code").what
             for misfire in ("latest", "skip", "all")
@@ -244,7 +247,7 @@ def test_nights_that_fell_into_a_restart_follow_the_policy(store, clock):
     clock.advance((two - clock.now()) / SECOND - 60)
     assert fire(store) == Fired(0, 0)
 
-    clock.advance(6 * 60)  # From a minute to two to five past two.
+    clock.advance(6 * 60)  # From one minute before two to five minutes past two.
     assert start() == {"unchanged"}
     assert fire(store) == Fired(3, 2)
     clock.advance(2 * DAY_SECONDS)
@@ -260,7 +263,7 @@ def test_nights_that_fell_into_a_restart_follow_the_policy(store, clock):
     assert nights("all") == [(night, "caught_up", None) for night in range(3)]
 
 
-def test_a_schedule_of_another_machines_zone_does_not_stop_the_others(store, clock, tables):
+def test_a_schedule_with_an_unknown_time_zone_does_not_stop_the_others(store, clock, tables):
     put(store, "far")
     put(store, "near")
     tables.execute(
@@ -280,7 +283,7 @@ def test_a_schedule_of_another_machines_zone_does_not_stop_the_others(store, clo
 # -- overlap --
 
 
-def test_an_instant_that_finds_the_last_run_live_is_skipped(store, worker, clock):
+def test_an_instant_is_skipped_while_the_last_run_is_live(store, worker, clock):
     put(store)
     begin = clock.now()
     for _ in range(3):
@@ -298,7 +301,9 @@ def test_an_instant_that_finds_the_last_run_live_is_skipped(store, worker, clock
     ]
 
 
-def test_or_waits_until_it_has_ended_one_after_the_other(store, worker, clock):
+def test_with_overlap_queue_an_instant_waits_until_the_run_before_it_has_ended(
+    store, worker, clock
+):
     put(store, overlap="queue")
     begin = clock.now()
     for _ in range(3):
@@ -318,7 +323,7 @@ def test_or_waits_until_it_has_ended_one_after_the_other(store, worker, clock):
     assert len(claimed_ids(store)) == 1
 
 
-def test_or_runs_beside_it(store, worker, clock):
+def test_with_overlap_allow_runs_are_queued_at_the_same_time(store, worker, clock):
     put(store, overlap="allow")
     for _ in range(3):
         clock.advance(60)
@@ -330,14 +335,14 @@ def test_or_runs_beside_it(store, worker, clock):
 # -- pauses --
 
 
-def test_a_pause_is_in_the_ledger_and_ends_when_somebody_says_so(store, clock):
+def test_instants_during_a_pause_are_recorded_as_skipped_until_the_resume(store, clock):
     put(store)
     begin = clock.now()
     assert set_state(store, "paused") == "active"
     clock.advance(60)
     assert fire(store) == Fired(1, 0)
     clock.advance(60)
-    # This one nobody looked at while it lasted.
+    # No worker fired schedules during this minute of the pause.
     assert set_state(store, "active") == "paused"
     clock.advance(60)
     fire(store)
@@ -373,7 +378,7 @@ def test_a_schedule_whose_runs_keep_failing_pauses_itself_until_resumed(store, w
     assert schedule(store).reason is None
 
 
-def test_one_that_kept_failing_does_not_fire_because_it_is_changed(store, worker, clock):
+def test_a_change_does_not_resume_a_schedule_that_paused_itself(store, worker, clock):
     put(store, pause_after=1)
     clock.advance(60)
     fire(store)
@@ -386,7 +391,7 @@ def test_one_that_kept_failing_does_not_fire_because_it_is_changed(store, worker
     assert schedule(store).state == "paused"
 
 
-def test_what_changes_nothing_is_no_act(store, clock):
+def test_an_action_that_changes_nothing_is_not_recorded(store, clock):
     put(store)
     put(store, "past", DateTrigger(clock.now()), overlap="allow")
     fire(store)
@@ -398,7 +403,9 @@ def test_what_changes_nothing_is_no_act(store, clock):
     assert [act.act for act in store.list_audit_entries(None, 10)] == ["pause schedule"]
 
 
-def test_what_waits_outlives_the_end_of_a_paused_schedule(store, worker, clock):
+def test_a_waiting_instant_of_a_paused_schedule_runs_after_the_end_of_the_schedule(
+    store, worker, clock
+):
     put(store, overlap="queue", end=clock.now() + 2 * MINUTE)
     for _ in range(2):
         clock.advance(60)
@@ -414,7 +421,7 @@ def test_what_waits_outlives_the_end_of_a_paused_schedule(store, worker, clock):
     assert schedule(store).state == "ended"
 
 
-def test_one_success_between_failures_keeps_it_going(store, worker, clock):
+def test_a_success_between_failures_prevents_the_automatic_pause(store, worker, clock):
     put(store, pause_after=2)
     for end in (fail, succeed, fail, fail):
         clock.advance(60)
@@ -430,7 +437,7 @@ def test_one_success_between_failures_keeps_it_going(store, worker, clock):
 # -- changes --
 
 
-def test_the_same_again_changes_nothing(store, clock):
+def test_putting_an_equal_schedule_changes_nothing(store, clock):
     put(store)
     before = schedule(store)
     clock.advance(30)
@@ -439,7 +446,7 @@ def test_the_same_again_changes_nothing(store, clock):
     assert schedule(store) == before
 
 
-def test_a_new_time_begins_now_and_what_the_old_one_missed_is_accounted_for(store, clock):
+def test_a_change_of_the_trigger_accounts_for_instants_of_the_old_one(store, clock):
     put(store)
     begin = clock.now()
     clock.advance(150)
@@ -451,7 +458,7 @@ def test_a_new_time_begins_now_and_what_the_old_one_missed_is_accounted_for(stor
     assert (found.version, found.next_at) == (2, begin + 150 * SECOND + 10 * MINUTE)
 
 
-def test_new_arguments_keep_the_time(store, clock):
+def test_new_arguments_do_not_change_the_next_instant(store, clock):
     put(store)
     begin = clock.now()
     clock.advance(30)
@@ -462,7 +469,7 @@ def test_new_arguments_keep_the_time(store, clock):
     assert (found.version, found.priority, found.next_at) == (2, 9, begin + MINUTE)
 
 
-def test_a_pause_outlives_a_change(store, clock):
+def test_a_schedule_stays_paused_after_a_change(store, clock):
     put(store)
     set_state(store, "paused")
 
@@ -471,7 +478,7 @@ def test_a_pause_outlives_a_change(store, clock):
     assert (schedule(store).state, schedule(store).reason) == ("paused", "why")
 
 
-def test_a_pause_outlives_a_change_to_one_that_has_not_begun(store, clock):
+def test_a_schedule_stays_paused_after_a_change_of_its_start(store, clock):
     put(store)
     set_state(store, "paused")
 
@@ -481,7 +488,7 @@ def test_a_pause_outlives_a_change_to_one_that_has_not_begun(store, clock):
 
 
 @pytest.mark.parametrize("is_waiting", [True, False])
-def test_a_change_to_one_that_is_over_ends_it_unless_something_waits(
+def test_a_change_that_ends_a_schedule_keeps_it_paused_while_an_instant_waits(
     store, worker, clock, is_waiting
 ):
     put(store, overlap="queue")
@@ -499,7 +506,7 @@ def test_a_change_to_one_that_is_over_ends_it_unless_something_waits(
     assert claim(store) == []
 
 
-def test_who_may_change_what(store, clock):
+def test_a_change_by_code_or_at_run_time_follows_the_source_and_on_duplicate(store, clock):
     put(store, source="code", place="shop.py:3")
 
     assert put(store, source="runtime") == PutScheduleResult("refused", "code", "shop.py:3")
@@ -508,7 +515,7 @@ def test_who_may_change_what(store, clock):
     assert schedule(store).place == "shop.py:3"
 
 
-def test_one_that_has_ended_can_be_asked_for_again(store, clock):
+def test_a_schedule_that_has_ended_can_be_created_again(store, clock):
     put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 
@@ -520,7 +527,7 @@ def test_one_that_has_ended_can_be_asked_for_again(store, clock):
     assert len(firings(store)) == 2
 
 
-def test_a_removed_one_fires_no_more_and_leaves_its_ledger(store, clock):
+def test_a_removed_schedule_does_not_fire_and_its_firings_are_kept(store, clock):
     put(store, overlap="queue")
     for _ in range(2):
         clock.advance(60)
@@ -541,7 +548,7 @@ def test_a_removed_one_fires_no_more_and_leaves_its_ledger(store, clock):
     assert schedule(store).version == 2
 
 
-def test_eight_who_add_the_same_schedule_at_once_add_one(store, open_another):
+def test_eight_stores_that_put_one_schedule_at_once_create_one(store, open_another):
     stores = [store, *(open_another() for _ in range(7))]
     ready = threading.Barrier(len(stores))
 
@@ -558,10 +565,10 @@ def test_eight_who_add_the_same_schedule_at_once_add_one(store, open_another):
     assert schedule(store).next_at == trigger.anchor + MINUTE
 
 
-# -- by hand --
+# -- manual runs --
 
 
-def test_a_schedule_can_be_run_now_whatever_its_state(store, worker, clock):
+def test_a_paused_schedule_can_be_run_manually(store, worker, clock):
     put(store)
     set_state(store, "paused")
 
@@ -572,7 +579,7 @@ def test_a_schedule_can_be_run_now_whatever_its_state(store, worker, clock):
     assert store.apply([RunSchedule("nothing", "ada")]) == [None]
 
 
-def test_a_backfill_makes_up_for_what_was_skipped_and_runs_nothing_twice(store, worker, clock):
+def test_a_backfill_runs_skipped_instants_and_no_instant_twice(store, worker, clock):
     put(store, misfire="skip")
     begin = clock.now()
     clock.advance(60)
@@ -590,7 +597,9 @@ def test_a_backfill_makes_up_for_what_was_skipped_and_runs_nothing_twice(store, 
     assert again == []
 
 
-def test_a_backfill_cuts_long_rows_so_that_every_instant_is_counted_once(store, worker, clock):
+def test_a_backfill_splits_rows_of_spans_so_that_every_instant_is_counted_once(
+    store, worker, clock
+):
     put(store, misfire="skip")
     begin = clock.now()
     clock.advance(300 * 60)
@@ -609,7 +618,7 @@ def test_a_backfill_cuts_long_rows_so_that_every_instant_is_counted_once(store, 
     assert {f.reason for f in rows if f.outcome == "skipped"} == {"missed"}
 
 
-def test_a_backfill_first_accounts_for_what_is_due_and_leaves_what_is_to_come(store, worker, clock):
+def test_a_backfill_first_accounts_for_due_instants_and_skips_future_ones(store, worker, clock):
     put(store)
     begin = clock.now()
     clock.advance(200 * 60)
@@ -625,7 +634,7 @@ def test_a_backfill_first_accounts_for_what_is_due_and_leaves_what_is_to_come(st
 # -- long absences --
 
 
-def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkeypatch):
+def test_a_long_absence_is_handled_in_bounded_pieces(store, clock, monkeypatch):
     put(store, trigger=Cron("* * * * * *", "UTC", seconds_field="first"))
     clock.advance(2 * PLAN_INSTANTS + 500)
     made = []
@@ -656,7 +665,7 @@ def test_a_long_absence_is_caught_up_with_in_bounded_pieces(store, clock, monkey
 # -- pruning --
 
 
-def test_old_firings_are_pruned_and_never_fire_again(store, clock):
+def test_old_firings_are_pruned_and_do_not_fire_again(store, clock):
     put(store)
     clock.advance(60)
     fire(store)
@@ -668,7 +677,7 @@ def test_old_firings_are_pruned_and_never_fire_again(store, clock):
     assert schedule(store).next_at is not None
 
 
-def test_a_dead_letter_that_is_pruned_early_is_not_missed_by_the_audit(store, clock, worker):
+def test_the_audit_accepts_a_firing_whose_dead_letter_was_pruned_early(store, clock, worker):
     put(store)
     clock.advance(60)
     fire(store)
@@ -682,10 +691,10 @@ def test_a_dead_letter_that_is_pruned_early_is_not_missed_by_the_audit(store, cl
     assert list(store.audit(10)) == []
 
 
-# -- what went wrong before --
+# -- regressions --
 
 
-def test_a_schedule_that_cannot_be_planned_keeps_no_other_from_firing(store, clock, tables):
+def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(store, clock, tables):
     put(store, "bad")
     put(store, "good")
     tables.execute("UPDATE duly_schedules SET rules = 'nonsense' WHERE name = 'bad'")
@@ -695,8 +704,8 @@ def test_a_schedule_that_cannot_be_planned_keeps_no_other_from_firing(store, clo
     assert firings(store, "good")[0].outcome == "run"
 
 
-def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_another):
-    """On PostgreSQL a statement that waits for a lock would see everything else as it was."""
+def test_a_pause_that_waits_for_a_firing_sees_the_run_of_that_firing(store, clock, open_another):
+    """A statement of PostgreSQL that waits for a lock would see the other tables as they were."""
     put(store, trigger=IntervalTrigger(SECOND, UNANCHORED))
     clock.advance(1)
     other = open_another()
@@ -714,7 +723,7 @@ def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_ano
     clock.advance(1)
     second = threading.Thread(target=set_state, args=(other, "paused"))
     second.start()
-    time.sleep(0.2)  # So that it waits, where it has to.
+    time.sleep(0.2)  # So that the pause waits, on databases on which it has to.
     goes_on.set()
     first.join()
     second.join()
@@ -722,7 +731,7 @@ def test_who_waits_for_a_firing_sees_the_run_that_it_made(store, clock, open_ano
     assert [f.outcome for f in firings(store)].count("run") == 1
 
 
-def test_a_pause_also_holds_back_what_waits(store, worker, clock):
+def test_instants_that_wait_do_not_run_during_a_pause(store, worker, clock):
     put(store, overlap="queue")
     for _ in range(3):
         clock.advance(60)
@@ -740,7 +749,7 @@ def test_a_pause_also_holds_back_what_waits(store, worker, clock):
     assert len(claim(store)) == 1
 
 
-def test_what_waits_outlives_a_change_of_the_time(store, worker, clock):
+def test_an_instant_that_waits_runs_after_a_change_of_the_trigger(store, worker, clock):
     put(store, overlap="queue")
     for _ in range(2):
         clock.advance(60)
@@ -752,7 +761,7 @@ def test_what_waits_outlives_a_change_of_the_time(store, worker, clock):
     assert fire(store) == Fired(1, 1)
 
 
-def test_a_change_of_the_rules_keeps_the_time(store, clock):
+def test_a_change_of_the_rules_does_not_change_the_next_instant(store, clock):
     put(store)
     before = schedule(store)
     clock.advance(45)
@@ -763,7 +772,7 @@ def test_a_change_of_the_rules_keeps_the_time(store, clock):
     assert (after.trigger, after.next_at) == (before.trigger, before.next_at)
 
 
-def test_runs_expire_as_the_task_says(store, worker, clock):
+def test_runs_of_a_schedule_expire_after_the_time_of_its_task(store, worker, clock):
     put(store, expires=5 * SECOND)
     clock.advance(60)
     fire(store)
@@ -772,7 +781,7 @@ def test_runs_expire_as_the_task_says(store, worker, clock):
     assert run_of(store, row.run_id).expires_at == clock.now() + 5 * SECOND
 
 
-def test_one_that_has_ended_is_no_reason_to_keep_it(store, clock):
+def test_a_schedule_that_has_ended_is_replaced_even_with_on_duplicate_keep(store, clock):
     put(store, trigger=DateTrigger(clock.now()), overlap="allow")
     fire(store)
 

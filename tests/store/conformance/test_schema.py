@@ -1,4 +1,4 @@
-"""An empty database is set up at first use; one that this code does not fit is refused."""
+"""The first use of an empty database creates the tables. Tables of another version are refused."""
 
 from contextlib import closing
 
@@ -18,21 +18,21 @@ pytestmark = pytest.mark.untouched
 
 @pytest.fixture
 def store(store_url):
-    """A store of its own for every test, since these change the tables themselves."""
+    """A new store for every test, because these tests change the tables themselves."""
     with closing(open_store(store_url)) as store:
         yield store
 
 
 @pytest.fixture
 def tables(store, store_url):
-    """The tables of that store."""
+    """The tables of the store."""
     with opened_tables(store_url) as tables:
         yield tables
 
 
 @pytest.fixture
 def newer_code(store_url, monkeypatch):
-    """The code of the next version, which needs one migration more."""
+    """The code of the next version, which has one more migration."""
     add_migration(store_url, monkeypatch, "probe", STEP)
 
 
@@ -42,14 +42,14 @@ def add_migration(store_url, monkeypatch, name, sql):
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*steps, one_more])
 
 
-def test_an_empty_database_is_set_up(store, store_url, tables):
+def test_opening_an_empty_database_creates_the_tables(store, store_url, tables):
     versions = [step.version for step in migrator.migrations(package_of(store_url))]
 
     assert store.read_schema().version == versions[-1]
     assert [found for (found,) in tables.rows("SELECT version FROM duly_schema")] == versions
 
 
-def test_what_is_there_is_kept_at_the_next_opening(store, store_url):
+def test_opening_a_database_again_keeps_its_rows(store, store_url):
     run_id = enqueue_one(store)
 
     with closing(open_store(store_url)) as reopened:
@@ -63,7 +63,9 @@ def test_a_migration_that_was_run_is_not_run_again(store, store_url, tables):
     assert tables.everything() == before
 
 
-def test_older_tables_are_refused_until_somebody_migrates_them(store, store_url, newer_code):
+def test_tables_of_an_older_version_are_refused_until_they_are_migrated(
+    store, store_url, newer_code
+):
     run_id = enqueue_one(store)
 
     with pytest.raises(SchemaMismatch, match="duly db migrate"):
@@ -76,14 +78,14 @@ def test_older_tables_are_refused_until_somebody_migrates_them(store, store_url,
         assert listed_ids(reopened) == [run_id]
 
 
-def test_newer_tables_that_this_code_must_not_touch_are_refused(store, store_url, tables):
+def test_newer_tables_that_this_code_cannot_use_are_refused(store, store_url, tables):
     tables.execute("INSERT INTO duly_schema (version, oldest_code, name) VALUES (99, 98, 'later')")
 
     with pytest.raises(SchemaMismatch, match="upgrade duly"):
         open_store(store_url)
 
 
-def test_newer_tables_that_this_code_may_still_use_are_opened(store, store_url, tables):
+def test_newer_tables_that_this_code_can_use_are_opened(store, store_url, tables):
     run_id = enqueue_one(store)
     tables.execute("INSERT INTO duly_schema (version, oldest_code, name) VALUES (99, 1, 'later')")
 
@@ -91,7 +93,7 @@ def test_newer_tables_that_this_code_may_still_use_are_opened(store, store_url, 
         assert listed_ids(reopened) == [run_id]
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(store, store_url, tables, monkeypatch):
+def test_a_migration_that_fails_changes_nothing(store, store_url, tables, monkeypatch):
     broken = "CREATE TABLE duly_half (id integer);\nSELECT nonsense;"
     add_migration(store_url, monkeypatch, "broken", broken)
     before = tables.everything()
@@ -104,7 +106,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(store, store_url, tables, 
     assert enqueue_one(store)
 
 
-def test_two_who_open_an_empty_database_at_once_set_it_up_once(store_url):
+def test_concurrent_openings_of_an_empty_database_create_the_tables_once(store_url):
     stores = at_once(*[lambda: open_store(store_url)] * 4)
 
     try:

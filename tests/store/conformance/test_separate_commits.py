@@ -1,4 +1,4 @@
-"""A store that commits ops separately carries out a prefix of a call, in the order of the store."""
+"""A store that commits ops separately writes a prefix of a call, in the order of the store."""
 
 import itertools
 
@@ -32,7 +32,7 @@ POINTS = ("operate", "recover", "enqueue", "settle", "claim")
 
 
 def mixed_call(store):
-    """Build a call that no store carries out in the order of its ops."""
+    """Build a call that each store carries out in another order than that of its ops."""
     running, dead = enqueue_and_claim(store), enqueue_and_fail(store)
     return [
         ClaimRuns(WORKER, (Want("mail", LANE, 5),), TASKS),
@@ -52,7 +52,7 @@ def applied(store, ops):
 
 
 def submitted_and_answered(store, ops):
-    """Leave ops with the store, and wait for their answers."""
+    """Submit ops to the store, and wait for their answers."""
     return submitted(store, ops).result(TIMEOUT)
 
 
@@ -87,7 +87,7 @@ def test_without_failures_all_ops_are_answered_in_the_order_of_the_call(store, w
 
 
 @WRITES
-def test_a_failure_commits_a_prefix_and_nothing_of_the_rest(store, worker, write):
+def test_a_failure_commits_a_prefix_of_the_call_only(store, worker, write):
     lengths = set()
     for seed in SEEDS:
         separate = SeparateCommits(store, seed=seed, rate=1.0)

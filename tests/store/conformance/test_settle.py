@@ -1,4 +1,4 @@
-"""An attempt ends once, by the claim that holds it; whoever lost the claim writes nothing."""
+"""An attempt is ended once, by the claim that holds it. A lost claim writes nothing."""
 
 import pytest
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.pgbouncer
 LATE_WORDS = [success, failure, another_try, hand_back_op]
 
 
-def test_a_success_moves_the_run_to_its_end_with_its_result(store, worker, clock):
+def test_a_success_stores_the_run_as_ended_with_its_result(store, worker, clock):
     found = enqueue_and_claim(store, tags={"customer": "17"}, key="k")
     clock.advance(3)
 
@@ -60,7 +60,7 @@ def test_a_success_moves_the_run_to_its_end_with_its_result(store, worker, clock
     assert run.arguments == found.arguments
 
 
-def test_a_failure_keeps_its_cause_and_error(store, worker):
+def test_a_failure_stores_its_cause_and_error(store, worker):
     found = enqueue_and_claim(store)
 
     fail(store, found)
@@ -79,7 +79,7 @@ def test_a_failure_keeps_its_cause_and_error(store, worker):
         ("raised", Finish(State.FAILED, "undecodable")),
     ],
 )
-def test_a_run_ends_as_the_verdict_says(store, worker, outcome, verdict):
+def test_a_run_ends_with_the_state_and_cause_of_the_verdict(store, worker, outcome, verdict):
     found = enqueue_and_claim(store)
 
     assert settle(store, settle_op(found, outcome, verdict)) is Settled.DONE
@@ -90,7 +90,7 @@ def test_a_run_ends_as_the_verdict_says(store, worker, outcome, verdict):
     assert claim(store) == []
 
 
-def test_an_attempts_record_says_who_did_what_and_when(store, worker, clock):
+def test_the_record_of_an_attempt_names_its_worker_its_outcome_and_its_times(store, worker, clock):
     found = enqueue_and_claim(store)
     clock.advance(5)
 
@@ -146,7 +146,7 @@ def test_every_attempt_is_recorded_in_order(store, worker):
     assert [record.attempt for record in records] == [1, 2, 3]
 
 
-def test_a_hand_back_is_no_attempt(store, worker):
+def test_a_hand_back_records_no_attempt(store, worker):
     found = enqueue_and_claim(store)
 
     assert hand_back(store, found) is Settled.DONE
@@ -183,7 +183,7 @@ def test_a_worker_that_was_recovered_cannot_settle(store, worker, clock, tables,
 
 
 @pytest.mark.parametrize("late", LATE_WORDS, ids=lambda op: op.__name__)
-def test_a_worker_that_was_recovered_cannot_settle_what_another_has_claimed(
+def test_a_worker_that_was_recovered_cannot_settle_a_run_that_another_worker_has_claimed(
     store, worker, tables, late
 ):
     slow = enqueue_and_claim(store, key="k")
@@ -200,7 +200,7 @@ def test_a_worker_that_was_recovered_cannot_settle_what_another_has_claimed(
 
 
 @pytest.mark.parametrize("late", LATE_WORDS, ids=lambda op: op.__name__)
-def test_a_worker_that_was_recovered_cannot_settle_what_another_has_ended(
+def test_a_worker_that_was_recovered_cannot_settle_a_run_that_another_worker_has_ended(
     store, worker, clock, tables, late
 ):
     slow = enqueue_and_claim(store, key="k")
@@ -218,7 +218,7 @@ def test_a_worker_that_was_recovered_cannot_settle_what_another_has_ended(
 
 @pytest.mark.parametrize("late", LATE_WORDS, ids=lambda op: op.__name__)
 @pytest.mark.parametrize("judge", [None, unstarted], ids=["lost", "handed back"])
-def test_a_worker_that_was_recovered_cannot_settle_what_was_cancelled_since(
+def test_a_worker_that_was_recovered_cannot_settle_a_run_that_was_cancelled_since(
     store, worker, clock, tables, late, judge
 ):
     slow = enqueue_and_claim(store, key=key("k", ttl_seconds=100))
@@ -247,7 +247,7 @@ def test_a_claim_of_an_earlier_generation_settles_nothing(store, worker, tables,
 
 
 @pytest.mark.parametrize("late", LATE_WORDS, ids=lambda op: op.__name__)
-def test_a_claim_that_never_was_settles_nothing(store, worker, tables, late):
+def test_a_claim_number_that_was_never_given_settles_nothing(store, worker, tables, late):
     found = enqueue_and_claim(store)
     before = tables.everything()
 
@@ -269,7 +269,7 @@ def test_a_queued_run_cannot_be_settled(store, worker, tables):
 
 
 @pytest.mark.parametrize("count", [2, 50, 234])
-def test_one_lost_claim_in_a_batch_is_lost_alone(store, worker, count):
+def test_a_lost_claim_in_a_batch_does_not_affect_the_others(store, worker, count):
     enqueue_many(store, count)
     claims = claim(store)
     lost_one = claims[count // 2]
@@ -299,11 +299,11 @@ def test_a_batch_may_mix_all_verdicts(store, worker):
     assert {c.run_id for c in claim(store)} == {again.run_id, gone.run_id}
 
 
-# -- saying it twice, as after a lost reply --
+# -- repeated settles, as after a lost reply --
 
 
 @pytest.mark.parametrize("words", [success, failure, another_try], ids=lambda op: op.__name__)
-def test_a_settle_said_twice_is_done_once(store, worker, clock, tables, words):
+def test_a_repeated_settle_is_written_once(store, worker, clock, tables, words):
     found = enqueue_and_claim(store, key="k")
     first = settle(store, words(found))
     before = tables.everything()
@@ -315,7 +315,7 @@ def test_a_settle_said_twice_is_done_once(store, worker, clock, tables, words):
     assert tables.everything() == before
 
 
-def test_a_settle_said_twice_in_one_call_is_done_once(store, worker):
+def test_a_settle_that_is_repeated_in_one_call_is_written_once(store, worker):
     found = enqueue_and_claim(store)
 
     answers = store.apply([success(found), success(found)])
@@ -324,7 +324,7 @@ def test_a_settle_said_twice_in_one_call_is_done_once(store, worker):
     assert outcomes_of(store, found.run_id) == [(1, "returned")]
 
 
-def test_a_success_said_again_after_a_redrive_is_still_done(store, worker, tables):
+def test_a_success_that_is_repeated_after_a_redrive_is_done(store, worker, tables):
     found = enqueue_and_claim(store)
     succeed(store, found)
     redrive(store, found.run_id)
@@ -336,7 +336,7 @@ def test_a_success_said_again_after_a_redrive_is_still_done(store, worker, table
     assert tables.everything() == before
 
 
-def test_a_retry_said_again_after_the_next_claim_is_still_done(store, worker, tables):
+def test_a_retry_that_is_repeated_after_the_next_claim_is_done(store, worker, tables):
     found = enqueue_and_claim(store)
     retry_now(store, found)
     claim_one(store)
@@ -348,7 +348,7 @@ def test_a_retry_said_again_after_the_next_claim_is_still_done(store, worker, ta
     assert tables.everything() == before
 
 
-def test_a_retry_said_again_after_a_cancel_is_still_done(store, worker, clock, tables):
+def test_a_retry_that_is_repeated_after_a_cancel_is_done(store, worker, clock, tables):
     found = enqueue_and_claim(store, key="k")
     retry_later(store, found, 10.0)
     cancel(store, found.run_id)
@@ -361,11 +361,11 @@ def test_a_retry_said_again_after_a_cancel_is_still_done(store, worker, clock, t
     assert tables.everything() == before
 
 
-# -- a cancel that came in meanwhile --
+# -- a cancel during the attempt --
 
 
 @pytest.mark.parametrize("words", [another_try, hand_back_op], ids=lambda op: op.__name__)
-def test_a_run_to_be_cancelled_is_not_queued_again(store, worker, tables, words):
+def test_a_run_with_a_cancel_request_is_not_queued_again(store, worker, tables, words):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
     before = tables.everything()
@@ -379,7 +379,7 @@ def test_a_run_to_be_cancelled_is_not_queued_again(store, worker, tables, words)
     assert run_of(store, found.run_id).cause == "requested"
 
 
-def test_a_body_that_returned_has_succeeded_though_a_cancel_came_in(store, worker):
+def test_a_body_that_returned_has_succeeded_even_with_a_cancel_request(store, worker):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
 
@@ -387,10 +387,10 @@ def test_a_body_that_returned_has_succeeded_though_a_cancel_came_in(store, worke
     assert state_of(store, found.run_id) == "succeeded"
 
 
-# -- odd texts --
+# -- unusual texts --
 
 
-def test_results_and_errors_are_kept_letter_by_letter(store, worker):
+def test_results_and_errors_are_stored_unchanged(store, worker):
     awkward = 'Zürich "→" \\ 𝄞 %s :x ? \'; -- \n\t'
     enqueue_many(store, 2)
     good, bad = claim(store)
@@ -402,7 +402,7 @@ def test_results_and_errors_are_kept_letter_by_letter(store, worker):
     assert (run.error, run.traceback) == (f"{awkward}: {awkward}", awkward)
 
 
-def test_a_tick_between_settle_and_claim_changes_nothing(store, worker):
+def test_a_tick_between_claim_and_settle_changes_nothing(store, worker):
     found = enqueue_and_claim(store)
     tick(store)
 
@@ -410,7 +410,7 @@ def test_a_tick_between_settle_and_claim_changes_nothing(store, worker):
 
 
 @pytest.mark.parametrize("ending", [success, another_try])
-def test_a_run_settled_under_two_claims_at_once_follows_the_latest(store, worker, ending):
+def test_settles_of_two_claims_of_one_run_in_one_call_follow_the_latest(store, worker, ending):
     lost = enqueue_and_claim(store)
     recover(store)
     register(store, OTHER_WORKER)

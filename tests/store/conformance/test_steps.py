@@ -1,4 +1,4 @@
-"""Steps and waits: fenced, recorded once, and no wake-up is lost between the two sides."""
+"""Steps and waits are fenced and recorded once, and no wake-up between them is lost."""
 
 import json
 
@@ -38,29 +38,29 @@ pytestmark = pytest.mark.pgbouncer
 
 
 def begin(store, claim, kind="step", **options):
-    """Note that a run has come to a step."""
+    """Record that a run has begun a step."""
     return store.do(BeginStep(claim.run_id, claim.claim_number, "name", kind, **options))
 
 
 def end(store, claim, result=None):
-    """Record what a step came to."""
+    """Record the result of a step."""
     return store.do(EndStep(claim.run_id, claim.claim_number, "name", result))
 
 
 def suspend(store, claim, seconds=HOUR_SECONDS):
-    """Put a run back until what its step waits for is there."""
+    """Suspend a run until its step has what it waits for."""
     verdict = Requeue(seconds, claim.attempt, claim.retries_used, claim.crashes, claim.lane)
     return settle(store, settle_op(claim, "suspended", verdict._replace(awaits="name")))
 
 
 def steps(store, run_id):
-    """Return what is on record."""
+    """Return the recorded steps."""
     return [(step.name, step.kind, step.done, step.result) for step in store.list_steps(run_id)]
 
 
 @pytest.fixture
 def held(store, worker):
-    """A run in hand."""
+    """A run that a worker holds."""
     return enqueue_and_claim(store)
 
 
@@ -71,7 +71,7 @@ def test_a_step_is_recorded_once(store, held):
     assert steps(store, held.run_id) == [("name", "step", True, "1")]
 
 
-def test_a_step_that_has_begun_can_end_or_be_forgotten(store, held):
+def test_a_step_that_has_begun_can_be_ended_or_forgotten(store, held):
     assert begin(store, held).done is False
     assert store.apply([ForgetStep(held.run_id, held.claim_number, "name")]) == [True]
     assert steps(store, held.run_id) == []
@@ -83,7 +83,7 @@ def test_a_step_that_has_begun_can_end_or_be_forgotten(store, held):
 
 
 @pytest.mark.parametrize("verb", [begin, end])
-def test_nothing_is_recorded_under_a_claim_that_is_lost(store, held, verb):
+def test_a_lost_claim_records_nothing(store, held, verb):
     late = held._replace(claim_number=held.claim_number + 1)
 
     assert not verb(store, late)
@@ -91,7 +91,7 @@ def test_nothing_is_recorded_under_a_claim_that_is_lost(store, held, verb):
     assert steps(store, held.run_id) == []
 
 
-def test_a_sleep_is_over_when_its_time_is(store, held, clock):
+def test_a_sleep_ends_when_its_time_has_passed(store, held, clock):
     assert not begin(store, held, "sleep", after=10 * SECOND).done
     suspend(store, held, 10.0)
     clock.advance(11)
@@ -112,16 +112,16 @@ def test_a_suspension_costs_no_attempt(store, held, clock):
 
 
 class TestEvents:
-    """An event may come before, between and after the two writes of who waits for it."""
+    """An event may be sent before, between or after the two writes of the run that waits."""
 
-    def test_before_it_is_waited_for(self, store, held):
+    def test_an_event_before_the_wait_is_found(self, store, held):
         assert store.apply([SendEvent("paid", "7")]) == [True]
 
         found = begin(store, held, "wait", awaited="paid")
 
         assert (found.done, found.result) == (True, "7")
 
-    def test_between_the_wait_and_the_suspension(self, store, held):
+    def test_an_event_between_the_wait_and_the_suspension_queues_the_run(self, store, held):
         assert not begin(store, held, "wait", awaited="paid").done
         store.do(SendEvent("paid", "7"))
 
@@ -129,7 +129,7 @@ class TestEvents:
 
         assert claimed_ids(store) == [held.run_id]
 
-    def test_after_the_suspension(self, store, held):
+    def test_an_event_after_the_suspension_queues_the_run(self, store, held):
         begin(store, held, "wait", awaited="paid")
         suspend(store, held)
         assert claimed_ids(store) == []
@@ -139,7 +139,7 @@ class TestEvents:
 
         assert claimed_ids(store) == [held.run_id]
 
-    def test_another_event_rouses_nobody(self, store, held):
+    def test_another_event_does_not_wake_the_run(self, store, held):
         begin(store, held, "wait", awaited="paid")
         suspend(store, held)
 
@@ -148,13 +148,13 @@ class TestEvents:
 
         assert claimed_ids(store) == []
 
-    def test_the_first_word_counts(self, store, held):
+    def test_the_first_value_of_an_event_is_kept(self, store, held):
         assert store.apply([SendEvent("paid", "1")]) == [True]
         assert store.apply([SendEvent("paid", "2")]) == [False]
 
         assert begin(store, held, "wait", awaited="paid").result == "1"
 
-    def test_a_wait_that_has_waited_long_enough_has_no_result(self, store, held, clock):
+    def test_a_wait_that_reached_its_timeout_has_no_result(self, store, held, clock):
         begin(store, held, "wait", awaited="paid", after=SECOND)
         suspend(store, held, 1.0)
         clock.advance(2)
@@ -165,7 +165,7 @@ class TestEvents:
 
         assert (found.done, found.result) == (True, None)
 
-    def test_a_wake_up_that_was_lost_is_made_up_for(self, store, held, tables):
+    def test_a_recheck_wakes_a_run_whose_wake_up_was_lost(self, store, held, tables):
         begin(store, held, "wait", awaited="paid")
         suspend(store, held)
         now = "0" if "sqlite" in store.url else "now()"
@@ -180,7 +180,7 @@ class TestEvents:
 
 
 class TestChildren:
-    """A run that waits for others goes on when the last of them has ended, however it did."""
+    """A run that waits for others continues when the last of them has ended, in any way."""
 
     def wait(self, store, held):
         """Wait for two runs."""
@@ -188,7 +188,7 @@ class TestChildren:
         begin(store, held, "gather", awaited=json.dumps(children))
         return children
 
-    def test_when_all_have_ended(self, store, held):
+    def test_a_run_continues_when_all_its_children_have_ended(self, store, held):
         children = self.wait(store, held)
         suspend(store, held)
         store.do(WakeRuns((held.run_id,)))
@@ -200,7 +200,7 @@ class TestChildren:
 
         assert claimed_ids(store) == [held.run_id]
 
-    def test_when_they_end_before_the_suspension(self, store, held):
+    def test_children_that_end_before_the_suspension_queue_the_run(self, store, held):
         children = self.wait(store, held)
         self.finish(store, children)
 
@@ -208,7 +208,7 @@ class TestChildren:
 
         assert claimed_ids(store) == [held.run_id]
 
-    def test_when_nobody_said_so(self, store, held):
+    def test_a_recheck_wakes_a_run_whose_children_ended_without_a_wake_up(self, store, held):
         children = self.wait(store, held)
         suspend(store, held)
         for child in children:
@@ -221,7 +221,7 @@ class TestChildren:
         assert claimed_ids(store) == [held.run_id]
 
     def finish(self, store, children):
-        """Let them end, whoever has them."""
+        """End the children, whether they are queued or running."""
         for child in children:
             cancel(store, child)
             run = store.get_run(child)
@@ -230,7 +230,7 @@ class TestChildren:
                 store.do(Settle(child, run.claim_number, "cancelled", verdict, 0))
 
 
-def test_steps_survive_a_redrive_and_fresh_keys_are_counted(store, held):
+def test_a_redrive_keeps_the_steps_and_counts_fresh_effect_keys(store, held):
     end(store, held, "1")
     succeed(store, held)
     redrive(store, held.run_id)
@@ -242,14 +242,14 @@ def test_steps_survive_a_redrive_and_fresh_keys_are_counted(store, held):
 
 
 def nest(store, claim, *names, op=EndStep):
-    """Record steps that lie in one another, the outermost first."""
+    """Record nested steps, the outermost first."""
     pairs = list(zip(names, (None, *names), strict=False))
     for name, outer in reversed(pairs) if op is EndStep else pairs:
         kind = None if op is EndStep else "step"
         store.do(op(claim.run_id, claim.claim_number, name, kind, outer))
 
 
-def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock):
+def test_a_redrive_from_a_step_forgets_the_steps_inside_it(store, held, clock):
     for names in (("before",), ("outer", "inner", "inmost"), ("after",)):
         nest(store, held, *names)
         clock.advance(SECOND)
@@ -260,7 +260,7 @@ def test_a_redrive_from_a_step_forgets_what_lies_inside_of_it(store, held, clock
     assert [name for name, *_ in steps(store, held.run_id)] == ["before"]
 
 
-def test_a_redrive_from_a_step_forgets_what_came_after_it_whatever_it_is_called(store, held, clock):
+def test_a_redrive_from_a_step_forgets_all_later_steps(store, held, clock):
     for name in ("reserve", "charge", "ship"):
         nest(store, held, name)
         clock.advance(SECOND)
@@ -271,7 +271,9 @@ def test_a_redrive_from_a_step_forgets_what_came_after_it_whatever_it_is_called(
     assert [name for name, *_ in steps(store, held.run_id)] == ["reserve"]
 
 
-def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(store, held, clock):
+def test_a_redrive_from_an_inner_step_keeps_earlier_steps_of_the_same_outer_step(
+    store, held, clock
+):
     for name, outer in (("first", "outer"), ("second", "outer"), ("outer", None)):
         store.do(EndStep(held.run_id, held.claim_number, name, None, outer))
         clock.advance(SECOND)
@@ -282,9 +284,7 @@ def test_a_redrive_from_an_inner_step_keeps_what_came_before_it_in_the_same(stor
     assert [name for name, *_ in steps(store, held.run_id)] == ["first"]
 
 
-def test_a_redrive_from_an_inner_step_comes_to_it_though_its_outer_one_began_before(
-    store, held, clock
-):
+def test_a_redrive_from_an_inner_step_forgets_an_outer_step_that_began_earlier(store, held, clock):
     place = (held.run_id, held.claim_number)
     begins = BeginStep(*place, "outer", "step")
     ends = [EndStep(*place, name, None, "outer") for name in ("first", "second")]
@@ -299,7 +299,9 @@ def test_a_redrive_from_an_inner_step_comes_to_it_though_its_outer_one_began_bef
 
 
 @pytest.mark.parametrize(("from_step", "kept"), [("outer", {"night"}), ("night", set())])
-def test_where_a_wait_lies_is_not_on_record(store, held, clock, from_step, kept):
+def test_a_redrive_keeps_an_earlier_wait_because_its_outer_step_is_not_recorded(
+    store, held, clock, from_step, kept
+):
     place = (held.run_id, held.claim_number)
     for op in (BeginStep(*place, "night", "sleep", after=0), EndStep(*place, "outer", None)):
         store.do(op)
@@ -311,7 +313,7 @@ def test_where_a_wait_lies_is_not_on_record(store, held, clock, from_step, kept)
     assert {name for name, *_ in steps(store, held.run_id)} == kept
 
 
-def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanished(
+def test_a_redrive_from_an_inner_step_is_refused_while_its_outer_step_is_unresolved(
     store, held, clock
 ):
     nest(store, held, "outer", op=BeginStep)
@@ -335,7 +337,7 @@ def test_a_redrive_from_an_inner_step_lets_nobody_begin_an_outer_one_that_vanish
         (Finish(State.SUCCEEDED, None), False),
     ],
 )
-def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
+def test_a_run_that_ended_in_a_step_is_not_redriven_before_the_step_is_resolved(
     store, held, verdict, is_refused
 ):
     nest(store, held, "outer", "inner", op=BeginStep)
@@ -355,7 +357,7 @@ def test_a_run_that_ended_in_a_step_is_not_redriven_before_that_is_resolved(
     assert store.get_run(held.run_id).state == "queued"
 
 
-def test_a_refused_redrive_leaves_its_neighbours_in_one_transaction_alone(store, held):
+def test_a_refused_redrive_does_not_affect_others_in_its_transaction(store, held):
     other = enqueue_and_claim(store)
     nest(store, held, "charge", op=BeginStep)
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "crashed")))
@@ -369,7 +371,7 @@ def test_a_refused_redrive_leaves_its_neighbours_in_one_transaction_alone(store,
     assert [name for name, *_ in steps(store, held.run_id)] == ["charge"], "no epoch is counted"
 
 
-def test_a_redrive_from_the_step_itself_begins_it_again(store, held):
+def test_a_redrive_from_the_unresolved_step_itself_begins_it_again(store, held):
     nest(store, held, "charge", op=BeginStep)
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "crashed")))
 
@@ -378,7 +380,7 @@ def test_a_redrive_from_the_step_itself_begins_it_again(store, held):
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_step_is_resolved_with_all_that_had_begun_inside_of_it(store, held, is_done):
+def test_a_step_is_resolved_with_all_steps_that_had_begun_inside_it(store, held, is_done):
     nest(store, held, "outer", "inner", "inmost", op=BeginStep)
     nest(store, held, "other", op=BeginStep)
     settle(store, settle_op(held, "vanished", Finish(State.INTERRUPTED, "step")))
@@ -427,6 +429,6 @@ def test_a_step_is_resolved_once(store, held):
 
 
 def claim_of_the_next(store):
-    """Claim what a redrive has put into the queue."""
+    """Claim the run that a redrive has queued."""
     tick(store)
     return claim_one(store)

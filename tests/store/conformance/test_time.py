@@ -1,4 +1,4 @@
-"""Runs wait until they are due, and end unrun when they come too late."""
+"""Runs wait until they are due, and are cancelled if they expire before they start."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_delayed_run_is_not_claimed_before_it_is_due(store, worker, clock):
     assert run_of(store, run_id).due_at == clock.now() + 1
 
 
-def test_a_delayed_run_is_claimed_once_a_tick_finds_it_due(store, worker, clock):
+def test_a_tick_makes_a_due_run_claimable(store, worker, clock):
     run_id = enqueue_one(store, delay_seconds=10)
     clock.advance(10)
 
@@ -44,7 +44,7 @@ def test_a_delayed_run_is_claimed_once_a_tick_finds_it_due(store, worker, clock)
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_run_may_name_the_instant_it_is_due(store, worker, clock):
+def test_a_run_may_be_enqueued_for_an_instant(store, worker, clock):
     run_id = enqueue_one(store, at=clock.now() + 5 * SECOND, delay_seconds=99)
 
     assert tick(store).next_due_in == 5 * SECOND
@@ -53,13 +53,13 @@ def test_a_run_may_name_the_instant_it_is_due(store, worker, clock):
     assert claimed_ids(store) == [run_id]
 
 
-def test_an_instant_in_the_past_is_now(store, worker, clock):
+def test_a_run_for_a_past_instant_is_due_now(store, worker, clock):
     run_id = enqueue_one(store, at=clock.now() - 5 * SECOND)
 
     assert claimed_ids(store) == [run_id]
 
 
-def test_a_tick_tells_when_the_next_run_is_due(store, worker, clock):
+def test_a_tick_returns_the_time_until_the_next_run_is_due(store, worker, clock):
     enqueue_one(store, delay_seconds=60)
     enqueue_one(store, delay_seconds=20)
     clock.advance(5)
@@ -67,13 +67,15 @@ def test_a_tick_tells_when_the_next_run_is_due(store, worker, clock):
     assert tick(store).next_due_in == 15 * SECOND
 
 
-def test_a_tick_with_nothing_to_wait_for_says_so(store, worker):
+def test_a_tick_without_waiting_runs_returns_no_time(store, worker):
     enqueue_one(store)
 
     assert tick(store) == Ticked(promoted=0, parked=0, expired=0, next_due_in=None)
 
 
-def test_a_tick_promotes_no_more_than_its_limit_and_asks_for_another(store, worker, clock):
+def test_a_tick_promotes_no_more_runs_than_its_limit_and_requests_another_tick(
+    store, worker, clock
+):
     enqueue_many(store, 5, delay_seconds=10)
     clock.advance(11)
 
@@ -95,7 +97,7 @@ def test_runs_due_at_one_instant_are_promoted_once_each(store, worker, clock):
     assert sorted(claimed_ids(store)) == ids
 
 
-def test_promoted_runs_take_their_place_by_priority_and_due_time(store, worker, clock):
+def test_promoted_runs_are_ordered_by_priority_and_due_time(store, worker, clock):
     late = enqueue_one(store, delay_seconds=20)
     early = enqueue_one(store, delay_seconds=10)
     urgent = enqueue_one(store, delay_seconds=20, priority=1)

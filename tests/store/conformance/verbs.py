@@ -1,4 +1,4 @@
-"""Small verbs, so that the tests of this folder read as sentences."""
+"""Small functions with which the tests of this folder read as sentences."""
 
 import json
 import threading
@@ -33,15 +33,15 @@ SECOND = MICROSECONDS
 MINUTE = 60 * SECOND
 HOUR_SECONDS = 3600.0
 TIMEOUT = 30.0
-"""Seconds after which something that should happen at once is taken not to happen."""
+"""Seconds after which an event that should happen at once is considered missing."""
 DAY_SECONDS = 24 * HOUR_SECONDS
 
 
-# -- asking for runs --
+# -- enqueueing --
 
 
 def order(**options: Any) -> Enqueue:
-    """Build an Enqueue with everything that a test does not care about."""
+    """Build an Enqueue with defaults for everything that the test does not name."""
     usual = {
         "run_id": new_id(),
         "task": TASK,
@@ -84,7 +84,7 @@ def enqueue_one(store: Any, **options: Any) -> str:
 
 
 def enqueue_many(store: Any, count: int, **options: Any) -> list[str]:
-    """Enqueue that many runs at once and return their ids, oldest first."""
+    """Enqueue a number of runs in one call and return their ids, oldest first."""
     return [answer.run_id for answer in store.apply([order(**options) for _ in range(count)])]
 
 
@@ -98,7 +98,7 @@ def register(
     tasks: tuple[str, ...] = TASKS,
     lanes: dict[str, str] | None = None,
 ) -> str:
-    """Make a worker known and live, perhaps with lanes that it sees to; return its id."""
+    """Register a live worker, with the lanes of its tasks if a test names them; return its id."""
     known, seen_to = json.dumps(tasks), json.dumps(lanes or {})
     op = RegisterWorker(worker, "host", 4711, 15.0, '["default"]', known, seen_to)
     store.do(op)
@@ -125,7 +125,7 @@ def claimed_ids(store: Any, limit: int = 1000, **options: Any) -> list[str]:
 
 
 def claim_one(store: Any, **options: Any) -> Claim:
-    """Claim the one run that there is to claim."""
+    """Claim the only run that can be claimed."""
     (only,) = claim(store, **options)
     return only
 
@@ -178,12 +178,12 @@ def settle(store: Any, op: Settle) -> Settled:
 
 
 def succeed(store: Any, claim: Claim, result: str | None = None) -> Settled:
-    """End a run well."""
+    """End a run with a success."""
     return settle(store, success(claim, result))
 
 
 def fail(store: Any, claim: Claim, error: ErrorText = BOOM) -> Settled:
-    """End a run badly."""
+    """End a run with a failure."""
     return settle(store, failure(claim, error))
 
 
@@ -198,19 +198,19 @@ def retry_later(store: Any, claim: Claim, seconds: float) -> Settled:
 
 
 def hand_back(store: Any, claim: Claim) -> Settled:
-    """Give a claim up, uncharged."""
+    """Hand a claim back, which does not count as an attempt."""
     return settle(store, hand_back_op(claim))
 
 
 def enqueue_and_succeed(store: Any, **options: Any) -> str:
-    """Take a run through to its good end; return its id."""
+    """Enqueue a run, claim it and end it with a success; return its id."""
     found = enqueue_and_claim(store, **options)
     assert succeed(store, found) is Settled.DONE
     return found.run_id
 
 
 def enqueue_and_fail(store: Any, *, error: ErrorText = BOOM, **options: Any) -> str:
-    """Take a run through to its bad end; return its id."""
+    """Enqueue a run, claim it and end it with a failure; return its id."""
     found = enqueue_and_claim(store, **options)
     assert fail(store, found, error) is Settled.DONE
     return found.run_id
@@ -220,7 +220,7 @@ def enqueue_and_fail(store: Any, *, error: ErrorText = BOOM, **options: Any) -> 
 
 
 def lost(run: ClaimedRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
-    """Judge a dead worker's run as recovery does: its body had started and was alone."""
+    """Judge a dead worker's run as recovery does if the body had started and no other body had."""
     return _judged(run, Lost(started=True, charged=True))
 
 
@@ -246,11 +246,11 @@ def recover(
 
 
 def tick(store: Any, limit: int = 1000) -> Ticked:
-    """Do the upkeep once."""
+    """Run one tick of upkeep."""
     return store.do(Tick(limit))
 
 
-# -- carrying --
+# -- carried runs --
 
 
 def hand_over(
@@ -262,11 +262,11 @@ def hand_over(
 
 
 def take(store: Any, message: CarrierMessage, worker: str = WORKER) -> Claim | None:
-    """Claim what a message is about, if it is to be had."""
+    """Claim the run of a message; return None if it can no longer be claimed."""
     return store.do(ClaimCarried(worker, message.run_id, message.claim_number))
 
 
-# -- operating --
+# -- operator actions --
 
 
 def cancel(store: Any, run_id: str, reason: str = "") -> str | None:
@@ -290,22 +290,22 @@ def pause(store: Any, queue: str = "default") -> None:
 
 
 def resume(store: Any, queue: str = "default") -> None:
-    """Let a queue go on."""
+    """Resume a queue."""
     store.do(PauseQueue(queue, paused=False, actor=ACTOR))
 
 
-# -- looking --
+# -- reads --
 
 
 def run_of(store: Any, run_id: str) -> RunRecord:
-    """Return a run that must be there."""
+    """Return a run that exists."""
     found = store.get_run(run_id)
     assert found is not None
     return found
 
 
 def state_of(store: Any, run_id: str) -> str:
-    """Return the state of a run that must be there."""
+    """Return the state of a run that exists."""
     return run_of(store, run_id).state
 
 
@@ -319,11 +319,11 @@ def outcomes_of(store: Any, run_id: str) -> list[tuple[int, str]]:
     return [(attempt.claim_number, attempt.outcome) for attempt in store.list_attempts(run_id)]
 
 
-# -- doing things at the same time --
+# -- concurrency --
 
 
 def at_once(*actions: Callable[[], Any]) -> list[Any]:
-    """Run the actions in a thread each, all let go together; return or raise what they did."""
+    """Run each action in a thread, all started together; return their results or raise an error."""
     gate = threading.Barrier(len(actions))
     results: list[Any] = [None] * len(actions)
     errors: list[BaseException] = []
@@ -332,7 +332,7 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
         gate.wait()
         try:
             results[place] = actions[place]()
-        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
             errors.append(error)
 
     threads = [threading.Thread(target=act, args=(place,)) for place in range(len(actions))]
@@ -346,7 +346,7 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
 
 
 def submitted(store: Any, ops: list[Any]) -> Future[list[Any]]:
-    """Leave ops with the store, as an event loop does; they wait in line when this returns."""
+    """Submit ops to the store as an event loop does; they are queued when this returns."""
     future: Future[list[Any]] = Future()
 
     def done(answers: list[Any] | BaseException) -> None:
@@ -361,7 +361,7 @@ def submitted(store: Any, ops: list[Any]) -> Future[list[Any]]:
 
 @contextmanager
 def commit_held_up(store: Any, worker: str) -> Iterator[None]:
-    """Keep a commit under way, by the recovery of a worker that holds a run, for a block."""
+    """Keep a commit under way for a block, in the recovery of a worker that holds a run."""
     under_way, go_on = threading.Event(), threading.Event()
 
     def judge(run: ClaimedRun) -> tuple[str, Finish | Requeue, ErrorText | None]:
