@@ -1,8 +1,9 @@
-"""Functions and operators of a stranger who may create things in duly's schema.
+"""Functions and operators of another role that may create objects in duly's schema.
 
 PostgreSQL calls the function whose argument types fit best, from any schema of the search path. So
-a call whose arguments have to be converted can be taken over by whoever may create functions in
-one of these schemas. A decoy stands at each such place, and raises an error if it is called.
+if the arguments of a call have to be converted, a role that may create functions in one of these
+schemas can take over the call. There is a decoy for each such call, which raises an error if it is
+called.
 """
 
 import re

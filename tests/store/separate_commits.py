@@ -1,7 +1,7 @@
 """A store that commits each op of a call separately, and may fail between two of them.
 
 `Store.apply` promises the order of ops and not that they commit together. Each database commits
-some of them together, and a test on it would not notice a caller that relies on that.
+some of them together, so a test on it would not notice a caller that relies on that.
 """
 
 import random
@@ -51,7 +51,7 @@ class SeparateCommits:
         self._mutex = threading.Lock()
         self.failures: list[Failure] = []
         self.separated = 0
-        """How many calls had several ops."""
+        """The number of calls that had several ops."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -102,7 +102,7 @@ class SeparateCommits:
         self._store.submit([ops[place]], written)
 
     def _cut(self, ops: Sequence[AnyOp], order: Sequence[int]) -> int:
-        """Return how many ops to carry out, and record the failure if that is not all of them."""
+        """Return the number of ops to carry out, and record a failure if some are left."""
         if len(order) < 2:
             return len(order)
         with self._mutex:
@@ -138,7 +138,7 @@ _MESSAGE = "this test's store failed between two ops of a call"
 
 
 def order_of(store: Store, ops: Sequence[AnyOp]) -> list[int]:
-    """Return the places of the ops in the order in which a store carries them out."""
+    """Return the indexes of the ops in the order in which a store carries them out."""
     if not ops:
         return []
     return _sqlite_order(ops) if store.has_one_writer else _postgres_order(ops)
@@ -165,7 +165,7 @@ def _sorted(places: Sequence[int], ops: Sequence[AnyOp], key: Callable[[AnyOp], 
 
 
 def _rank(op: AnyOp) -> tuple[int, str]:
-    """Return the place of an op among those of its connection."""
+    """Return the rank of an op among those of its connection."""
     kind = type(op)
     if kind in RENEWALS or kind is HandBackUnknown:
         return -1, ""

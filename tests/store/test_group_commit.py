@@ -1,4 +1,7 @@
-"""Group commit: one caller writes at once, many share, nobody waits for who is gone."""
+"""Group commit: a lone caller writes at once, concurrent callers share a commit.
+
+A caller that gives up leaves no other caller waiting.
+"""
 
 import functools
 import itertools
@@ -17,15 +20,15 @@ from tests.servers.processes import wait_until
 from tests.strikes import Strike
 
 TIMEOUT = 20.0
-WEDGED = 1.0
-"""Seconds after which a caller that should be answered at once is taken to be wedged."""
+STUCK = 1.0
+"""Seconds after which a caller that should get its answer at once counts as stuck."""
 NUMBERS = itertools.count()
 COMMITTER = ("duly/store/group_commit.py", "duly/store/wake_lock.py")
 SCALE = float(os.environ.get("DULY_TEST_SCALE", "1"))
 
 
 class Writer:
-    """Stands for the transaction: remembers what was written together, and can be held up."""
+    """Replaces the transaction: it records which ops were written together, and can be held."""
 
     def __init__(self):
         self.commits = []
@@ -48,21 +51,21 @@ class Writer:
 
     @contextmanager
     def held(self):
-        """Hold up every commit that begins in this block until its end."""
+        """Hold every commit that begins in this block until the end of the block."""
         self._held.clear()
         self.under_way.clear()
         try:
             yield
         finally:
-            self.go_on()
+            self.release()
 
-    def go_on(self):
-        """Hold up nothing any more."""
+    def release(self):
+        """Let the held commits continue."""
         self._held.set()
 
 
 class Caller(threading.Thread):
-    """A thread that applies some ops; a daemon, so that a wedged one does not hold up the end."""
+    """A thread that applies some ops. It is a daemon, so a stuck one does not delay the exit."""
 
     def __init__(self, committer, *ops):
         super().__init__(daemon=True)
@@ -74,17 +77,17 @@ class Caller(threading.Thread):
     def run(self):
         try:
             self._result = self._committer.apply(list(self._ops))
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
+        except BaseException as error:  # noqa: BLE001 - the test compares it
             self._result = error
 
     def result(self, timeout=TIMEOUT):
         self.join(timeout)
-        assert not self.is_alive(), "the caller is wedged"
+        assert not self.is_alive(), "the caller is stuck"
         return self._result
 
 
 class Submission:
-    """Ops left with the committer, and what came back."""
+    """Ops that were submitted to the committer, and their result."""
 
     def __init__(self, committer, *ops):
         self._answered = threading.Event()
@@ -98,13 +101,13 @@ class Submission:
         self._answered.set()
 
     def result(self, timeout=TIMEOUT):
-        assert self._answered.wait(timeout), "the submission is wedged"
+        assert self._answered.wait(timeout), "the submission is stuck"
         return self._result
 
 
 @pytest.fixture
 def writer():
-    """The transaction below the committer."""
+    """The transaction that the committer uses."""
     return Writer()
 
 
@@ -116,16 +119,16 @@ def name():
 
 @pytest.fixture
 def committer(writer, name):
-    """A committer over that transaction."""
+    """A committer with that transaction."""
     committer = Committer(writer, name=name)
     yield committer
-    if not committer._line:  # One that a test has shown to be wedged cannot be closed.
+    if not committer._line:  # A committer that is stuck, as a failed test shows, cannot be closed.
         committer.close()
 
 
 @contextmanager
 def busy(committer, writer, *, by="first"):
-    """Keep a commit under way for a block; whoever comes meanwhile waits."""
+    """Keep a commit under way for a block, so that callers have to wait."""
     with writer.held():
         leader = Caller(committer, by)
         assert writer.under_way.wait(TIMEOUT)
@@ -133,7 +136,7 @@ def busy(committer, writer, *, by="first"):
 
 
 def gather(committer, *groups):
-    """Let callers come one after the other while a commit is under way."""
+    """Start callers one after the other while a commit is under way."""
     callers = []
     for ops in groups:
         before = waiting(committer)
@@ -147,11 +150,11 @@ def gather(committer, *groups):
 
 
 def waiting(committer):
-    """Return how many requests wait in line for the end of the commit that is under way."""
+    """Return the number of requests that wait for the end of the commit that is under way."""
     return sum(request.ops != () for request in list(committer._line)) - 1
 
 
-def threads_called(name):
+def threads_named(name):
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
@@ -163,7 +166,7 @@ def test_a_lone_caller_writes_in_its_own_thread(committer, writer, name):
 
     assert answers == ["a done", "b done"]
     assert writer.threads == [threading.current_thread()]
-    assert threads_called(name) == []
+    assert threads_named(name) == []
 
 
 def test_callers_one_after_the_other_have_a_commit_each(committer, writer):
@@ -173,7 +176,7 @@ def test_callers_one_after_the_other_have_a_commit_each(committer, writer):
     assert writer.commits == [("a",), ("b",)]
 
 
-def test_whoever_comes_during_a_commit_shares_the_next(committer, writer):
+def test_callers_that_arrive_during_a_commit_share_the_next(committer, writer):
     with busy(committer, writer) as leader:
         followers = gather(committer, ["a"], ["b", "c"], ["d"])
 
@@ -182,7 +185,7 @@ def test_whoever_comes_during_a_commit_shares_the_next(committer, writer):
     assert writer.commits == [("first",), ("a", "b", "c", "d")]
 
 
-def test_the_next_commit_is_led_by_the_first_who_waits(committer, writer):
+def test_the_first_waiting_caller_leads_the_next_commit(committer, writer):
     with busy(committer, writer):
         followers = gather(committer, ["a"], ["b"])
     for follower in followers:
@@ -194,7 +197,7 @@ def test_the_next_commit_is_led_by_the_first_who_waits(committer, writer):
 def test_a_leader_does_not_wait_for_the_commit_after_its_own(committer, writer):
     with busy(committer, writer) as leader:
         (follower,) = gather(committer, ["a"])
-        writer.go_on()
+        writer.release()
         assert leader.result() == ["first done"]
     assert follower.result() == ["a done"]
 
@@ -206,7 +209,7 @@ def test_a_commit_takes_no_more_ops_than_its_limit(committer, writer, monkeypatc
     for follower in followers:
         follower.result()
 
-    # A call is never torn apart, not even one that is larger than the limit.
+    # A call is never split, even if it is larger than the limit.
     assert [len(commit) for commit in writer.commits] == [1, 4, 2, 7, 1]
 
 
@@ -224,7 +227,7 @@ def test_a_commit_takes_no_more_bytes_than_its_limit(writer, monkeypatch):
         assert writer.commits == [("first",), ("aa", "aaa"), ("b",), ("cccccccc",), ("d", "e")]
 
 
-def test_a_lone_caller_gets_its_error_and_the_next_goes_on(committer, writer):
+def test_a_lone_caller_gets_its_error_and_the_next_call_succeeds(committer, writer):
     writer.refused["bad"] = ValueError("bad")
 
     with pytest.raises(ValueError, match="bad"):
@@ -250,7 +253,7 @@ def test_a_refused_call_in_a_shared_commit_fails_alone(committer, writer):
     ]
 
 
-def test_a_store_that_cannot_be_reached_fails_all_who_share_the_commit_at_once(committer, writer):
+def test_an_outage_fails_all_callers_who_share_the_commit_at_once(committer, writer):
     writer.refused["b"] = StoreUnavailable("gone")
     with busy(committer, writer):
         followers = gather(committer, ["a"], ["b"], ["c"])
@@ -262,7 +265,7 @@ def test_a_store_that_cannot_be_reached_fails_all_who_share_the_commit_at_once(c
     assert committer.apply(["b"]) == ["b done"]
 
 
-def test_a_lone_caller_that_is_interrupted_lets_the_next_go_on(committer, writer):
+def test_the_interruption_of_a_lone_caller_does_not_affect_the_next_call(committer, writer):
     writer.refused["a"] = KeyboardInterrupt()
 
     with pytest.raises(KeyboardInterrupt):
@@ -276,8 +279,8 @@ def test_a_leader_that_is_interrupted_does_not_leave_its_followers_waiting(commi
     with busy(committer, writer):
         leader, follower = gather(committer, ["a"], ["b"])
 
-    assert isinstance(leader.result(WEDGED), KeyboardInterrupt)
-    follower.result(WEDGED)
+    assert isinstance(leader.result(STUCK), KeyboardInterrupt)
+    follower.result(STUCK)
     assert committer.apply(["c"]) == ["c done"]
 
 
@@ -317,7 +320,7 @@ def test_submissions_of_many_threads_are_all_answered(committer, writer, name):
     results = {number: submission.result() for number, submission in submissions.items()}
     assert results == {number: [f"{number} done"] for number in range(400)}
     assert sorted(op for commit in writer.commits for op in commit) == list(range(400))
-    assert len(threads_called(name)) == 1
+    assert len(threads_named(name)) == 1
 
 
 def test_submissions_and_callers_share_commits(committer, writer):
@@ -335,7 +338,7 @@ def test_submissions_and_callers_share_commits(committer, writer):
 
 
 def test_ops_are_written_in_the_order_of_their_arrival(committer, writer, monkeypatch):
-    """Also if a caller leads that came after a submission, as the committer's thread is late."""
+    """The order also holds if a caller leads that arrived after a submission."""
     monkeypatch.setattr(committer, "_call_thread", lambda: None)
     with busy(committer, writer):
         submission = Submission(committer, "a")
@@ -346,14 +349,14 @@ def test_ops_are_written_in_the_order_of_their_arrival(committer, writer, monkey
     assert writer.commits == [("first",), ("a", "b", "c")]
 
 
-def test_a_submission_that_is_refused_is_told_so(committer, writer):
+def test_a_refused_submission_is_answered_with_the_error(committer, writer):
     writer.refused["bad"] = ValueError("bad")
 
     assert isinstance(Submission(committer, "bad").result(), ValueError)
     assert Submission(committer, "good").result() == ["good done"]
 
 
-def test_a_submission_may_submit_the_next(committer):
+def test_the_answer_to_a_submission_may_submit_the_next(committer):
     second = []
     answered = threading.Event()
 
@@ -368,7 +371,7 @@ def test_a_submission_may_submit_the_next(committer):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_submission_whose_answer_nobody_takes_harms_no_other(committer, writer):
+def test_a_submission_whose_callback_raises_does_not_affect_others(committer, writer):
     def closed_loop(result):
         raise RuntimeError("Event loop is closed")
 
@@ -376,8 +379,8 @@ def test_a_submission_whose_answer_nobody_takes_harms_no_other(committer, writer
         committer.submit(["a"], closed_loop)
         (caller,) = gather(committer, ["b"])
 
-    assert caller.result(WEDGED) == ["b done"]
-    assert Submission(committer, "c").result(WEDGED) == ["c done"]
+    assert caller.result(STUCK) == ["b done"]
+    assert Submission(committer, "c").result(STUCK) == ["c done"]
 
 
 # -- followers that are interrupted --
@@ -385,7 +388,7 @@ def test_a_submission_whose_answer_nobody_takes_harms_no_other(committer, writer
 
 @contextmanager
 def interrupted_when(condition):
-    """Raise KeyboardInterrupt in the test's own thread as Ctrl-C would, once a condition holds."""
+    """Raise KeyboardInterrupt in the thread of the test, as Ctrl-C does, once a condition holds."""
 
     def interrupt(_number, _frame):
         raise KeyboardInterrupt
@@ -404,7 +407,7 @@ def interrupted_when(condition):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_an_interrupted_follower_takes_its_ops_back_and_the_others_go_on(committer, writer):
+def test_an_interrupted_follower_withdraws_its_ops_and_the_others_are_written(committer, writer):
     with busy(committer, writer) as leader:
         with (
             interrupted_when(lambda: waiting(committer) == 1),
@@ -419,25 +422,25 @@ def test_an_interrupted_follower_takes_its_ops_back_and_the_others_go_on(committ
     assert committer.apply(["b"]) == ["b done"]
 
 
-def test_a_follower_interrupted_while_its_ops_are_written_harms_nobody(writer):
-    being_written, go_on = threading.Event(), threading.Event()
+def test_interrupting_a_follower_while_its_ops_are_written_does_not_affect_others(writer):
+    being_written, release = threading.Event(), threading.Event()
 
     def write(ops):
         if "mine" in ops:
             being_written.set()
-            assert go_on.wait(TIMEOUT)
+            assert release.wait(TIMEOUT)
         return writer(ops)
 
     with closing(Committer(write, name="interrupted")) as committer:
         with busy(committer, writer):
             (other,) = gather(committer, ["other"])
-            mine_waits = threading.Thread(target=lambda: both_wait(committer) and writer.go_on())
+            mine_waits = threading.Thread(target=lambda: both_wait(committer) and writer.release())
             mine_waits.start()
-            # The next commit is led by the other caller and holds the ops of both.
+            # The other caller leads the next commit, which contains the ops of both.
             with interrupted_when(being_written.is_set), pytest.raises(KeyboardInterrupt):
                 committer.apply(["mine"])
             mine_waits.join()
-        go_on.set()
+        release.set()
 
         assert other.result() == ["other done"]
         assert writer.commits == [("first",), ("other", "mine")]
@@ -453,7 +456,7 @@ def test_a_time_limit_that_strikes_the_leader_is_raised_there_and_nothing_is_wri
     committer, writer
 ):
     class TimeLimit(Exception):
-        """As that of Celery or RQ, which a signal raises wherever the thread is."""
+        """Like the time limits of Celery and RQ, which a signal raises anywhere in the thread."""
 
     limit = writer.refused["mine"] = TimeLimit()
     with busy(committer, writer):
@@ -467,18 +470,18 @@ def test_a_time_limit_that_strikes_the_leader_is_raised_there_and_nothing_is_wri
     assert committer.apply(["next"]) == ["next done"]
 
 
-def test_a_submission_that_comes_while_the_committer_closes_is_answered(writer, monkeypatch):
+def test_a_submission_during_the_close_of_the_committer_is_answered(writer, monkeypatch):
     committer = Committer(writer, name="closing")
     is_closed = threading.Event()
     request_of = committer_module._Request
 
-    def request_behind_the_check(ops, done=None):
+    def request_after_the_check(ops, done=None):
         if done is not None:
             committer.close()
             is_closed.set()
         return request_of(ops, done)
 
-    monkeypatch.setattr(committer_module, "_Request", request_behind_the_check)
+    monkeypatch.setattr(committer_module, "_Request", request_after_the_check)
 
     submission = Submission(committer, "late")
 
@@ -487,7 +490,9 @@ def test_a_submission_that_comes_while_the_committer_closes_is_answered(writer, 
     assert writer.commits == []
 
 
-def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writer, monkeypatch):
+def test_a_follower_that_gives_up_when_it_should_lead_lets_the_next_one_lead(
+    committer, writer, monkeypatch
+):
     turn_of_follower = threading.Event()
     lead = committer._lead
 
@@ -501,17 +506,17 @@ def test_a_follower_that_gives_up_as_its_turn_comes_passes_it_on(committer, writ
     with busy(committer, writer) as leader:
         gives_up, follower = gather(committer, ["given up"], ["a"])
 
-    assert isinstance(gives_up.result(WEDGED), KeyboardInterrupt)
+    assert isinstance(gives_up.result(STUCK), KeyboardInterrupt)
     assert turn_of_follower.is_set()
-    assert (leader.result(), follower.result(WEDGED)) == (["first done"], ["a done"])
+    assert (leader.result(), follower.result(STUCK)) == (["first done"], ["a done"])
     assert writer.commits == [("first",), ("a",)]
-    assert Caller(committer, "b").result(WEDGED) == ["b done"]
+    assert Caller(committer, "b").result(STUCK) == ["b done"]
 
 
 # -- closing --
 
 
-def test_a_closed_committer_refuses(committer):
+def test_a_closed_committer_refuses_ops(committer):
     committer.close()
 
     with pytest.raises(StoreError, match="closed"):
@@ -520,21 +525,21 @@ def test_a_closed_committer_refuses(committer):
         committer.submit(["a"], print)
 
 
-def test_closing_ends_the_thread(committer, name):
+def test_closing_a_committer_ends_its_thread(committer, name):
     Submission(committer, "a").result()
 
     committer.close()
 
-    assert threads_called(name) == []
+    assert threads_named(name) == []
 
 
-def test_closing_twice_is_closing(committer, name):
+def test_a_committer_may_be_closed_twice(committer, name):
     Submission(committer, "a").result()
 
     committer.close()
     committer.close()
 
-    assert threads_called(name) == []
+    assert threads_named(name) == []
 
 
 def test_closing_from_the_committers_own_thread_does_not_block(committer):
@@ -549,7 +554,7 @@ def test_closing_from_the_committers_own_thread_does_not_block(committer):
     assert closed.wait(TIMEOUT)
 
 
-def test_closing_waits_for_what_was_submitted(committer, writer):
+def test_closing_waits_for_submissions(committer, writer):
     with writer.held():
         submission = Submission(committer, "a")
         assert writer.under_way.wait(TIMEOUT)
@@ -563,17 +568,17 @@ def test_closing_waits_for_what_was_submitted(committer, writer):
     assert late.result(0) == ["b done"]
 
 
-def test_closing_waits_for_a_submission_behind_a_caller(committer, writer):
+def test_closing_waits_for_a_submission_that_waits_for_a_caller(committer, writer):
     with busy(committer, writer):
         Submission(committer, "a")
         closer = threading.Thread(target=committer.close, daemon=True)
         closer.start()
-        closer.join(WEDGED / 5)
+        closer.join(STUCK / 5)
 
         assert closer.is_alive()
 
 
-def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
+def test_closing_ends_after_the_callers_that_wait(committer, writer):
     Submission(committer, "before").result()
     with busy(committer, writer) as leader:
         (follower,) = gather(committer, ["a"])
@@ -582,7 +587,7 @@ def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
         wait_until(lambda: committer._is_closing, seconds=TIMEOUT, what="the committer is closing")
 
     assert (leader.result(), follower.result()) == (["first done"], ["a done"])
-    closer.join(WEDGED)
+    closer.join(STUCK)
     assert not closer.is_alive()
 
 
@@ -590,7 +595,7 @@ def test_closing_while_callers_wait_comes_to_an_end(committer, writer):
 
 
 @pytest.mark.scaled
-def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committer, writer):
+def test_each_call_of_many_threads_is_written_once_and_gets_its_own_answer(committer, writer):
     count = round(300 * SCALE)
     for bad in range(0, 8 * count, 97):
         writer.refused[bad] = ValueError(bad)
@@ -617,7 +622,7 @@ def test_every_call_of_many_threads_is_written_once_and_answered_rightly(committ
     assert sorted(written) == sorted(set(answers) - set(writer.refused))
 
 
-def test_a_lone_caller_that_is_interrupted_leaves_the_line_to_others(committer, writer):
+def test_a_lone_caller_that_is_interrupted_does_not_block_the_queue(committer, writer):
     writer.refused["a"] = KeyboardInterrupt()
 
     with pytest.raises(KeyboardInterrupt):
@@ -626,12 +631,12 @@ def test_a_lone_caller_that_is_interrupted_leaves_the_line_to_others(committer, 
     assert committer.apply(["b"]) == ["b done"]
 
 
-# -- struck from outside --
+# -- exceptions from outside --
 
 
 @pytest.mark.parametrize("place", ["first", "following"])
-def test_a_caller_that_is_struck_at_any_instruction_leaves_nobody_waiting(place, monkeypatch):
-    """At every instruction, also where no release of Python raises such an exception today."""
+def test_a_caller_that_is_struck_at_any_instruction_leaves_no_caller_waiting(place, monkeypatch):
+    """This includes instructions at which no release of Python raises such an exception."""
     monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
     for number in itertools.count():
         strike = Strike(number, *COMMITTER, anywhere=True)
@@ -644,7 +649,7 @@ def test_a_caller_that_is_struck_at_any_instruction_leaves_nobody_waiting(place,
 
 
 def _struck_once(strike, place):
-    """Strike one of several callers; return what the others are told."""
+    """Strike one of several callers; return the answers that the others get."""
     others: list[Caller] = []
     written: list[str] = []
     gate = "mine" if place == "first" else "gate"
@@ -656,10 +661,10 @@ def _struck_once(strike, place):
                 wait_until(
                     lambda: waiting(committer) == 1 or not mine.is_alive(),
                     seconds=TIMEOUT,
-                    what="its place in the line",
+                    what="the struck caller waits",
                 )
-            others.extend(Caller(committer, f"behind {number}") for number in range(2))
-            wait_until(lambda: waiting(committer) >= 2, seconds=TIMEOUT, what="the line")
+            others.extend(Caller(committer, f"later {number}") for number in range(2))
+            wait_until(lambda: waiting(committer) >= 2, seconds=TIMEOUT, what="the others wait")
         written.extend(ops)
         return [f"{op} done" for op in ops]
 
@@ -671,16 +676,16 @@ def _struck_once(strike, place):
     else:
         assert Caller(committer, gate).result() == ["gate done"]
     mine.join(TIMEOUT)
-    assert not mine.is_alive(), "the struck caller is wedged"
-    told = [other.result(WEDGED) for other in others]
-    assert Caller(committer, "last").result(WEDGED) == ["last done"]
+    assert not mine.is_alive(), "the struck caller is stuck"
+    told = [other.result(STUCK) for other in others]
+    assert Caller(committer, "last").result(STUCK) == ["last done"]
     assert len(written) == len(set(written))
     assert not committer._line
     committer.close()
     return told
 
 
-def test_an_event_loop_that_is_struck_at_any_instruction_leaves_nobody_waiting(monkeypatch):
+def test_an_event_loop_that_is_struck_at_any_instruction_leaves_no_caller_waiting(monkeypatch):
     monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
     for number in itertools.count():
         strike = Strike(number, *COMMITTER, anywhere=True)
@@ -688,8 +693,8 @@ def test_an_event_loop_that_is_struck_at_any_instruction_leaves_nobody_waiting(m
         with closing(Committer(writer, name=f"struck-{number}")) as committer:
             strike.call(lambda committer=committer: Submission(committer, "mine"))
 
-            assert Submission(committer, "other").result(WEDGED) == ["other done"]
-            assert Caller(committer, "last").result(WEDGED) == ["last done"]
+            assert Submission(committer, "other").result(STUCK) == ["other done"]
+            assert Caller(committer, "last").result(STUCK) == ["last done"]
         written = [op for commit in writer.commits for op in commit]
         assert sorted(written) in (["last", "mine", "other"], ["last", "other"])
         if not strike.has_struck:
@@ -698,10 +703,10 @@ def test_an_event_loop_that_is_struck_at_any_instruction_leaves_nobody_waiting(m
 
 
 @pytest.mark.parametrize("moment", ["before it leads", "while it leads", "as it hands over"])
-def test_a_leader_that_cannot_even_say_goodbye_is_made_up_for(
+def test_a_leader_that_is_struck_twice_does_not_block_the_others(
     committer, writer, moment, monkeypatch
 ):
-    """As if a second exception struck in the midst of what the first one made it do."""
+    """A second exception strikes while the leader handles the first one."""
     monkeypatch.setattr(committer_module, "_LOOK_SECONDS", 0.02)
     settle, lead, wake_first = committer._settle, committer._lead, committer._wake_first
 
@@ -732,16 +737,16 @@ def test_a_leader_that_cannot_even_say_goodbye_is_made_up_for(
         else:
             monkeypatch.setattr(committer, "_lead", lead_and_be_struck)
 
-    assert isinstance(leader.result(WEDGED), KeyboardInterrupt)
-    told = follower.result(WEDGED)
+    assert isinstance(leader.result(STUCK), KeyboardInterrupt)
+    told = follower.result(STUCK)
     assert told == ["b done"] if moment == "before it leads" else isinstance(told, StoreError)
-    assert Caller(committer, "c").result(WEDGED) == ["c done"]
+    assert Caller(committer, "c").result(STUCK) == ["c done"]
 
 
 def test_a_call_that_interrupts_a_call_of_its_thread_is_refused_instead_of_waiting():
     def write(ops):
         if ops == ["outer"]:
-            # As a signal handler does that runs in the midst of this.
+            # As a signal handler does that runs during this write.
             with pytest.raises(WouldBlockItself, match="signal handler"):
                 committer.apply(["inner"])
         return ops

@@ -1,4 +1,4 @@
-"""What notifications say, as text."""
+"""Notifications as text."""
 
 import json
 
@@ -36,7 +36,9 @@ def enqueue(place: HintPlace = MAIL, **options: int) -> Enqueue:
         ClaimNotice(("h1", "h2"), "w1", ("w2",)),
     ],
 )
-def test_a_message_is_read_as_it_was_written(said: list[Hint] | ClaimNotice) -> None:
+def test_a_message_that_was_encoded_is_decoded_to_an_equal_message(
+    said: list[Hint] | ClaimNotice,
+) -> None:
     assert decode(encode(said)) == HintMessage(said)
     assert decode(encode(said, "p1")) == HintMessage(said, "p1")
 
@@ -54,7 +56,7 @@ def test_a_message_is_read_as_it_was_written(said: list[Hint] | ClaimNotice) -> 
         "[" * 7000,
     ],
 )
-def test_a_text_of_another_version_is_not_understood(text: str) -> None:
+def test_a_text_of_another_version_is_ignored(text: str) -> None:
     assert decode(text) is None
 
 
@@ -69,12 +71,12 @@ def test_a_text_of_another_version_is_not_understood(text: str) -> None:
         [{"id": "h", **MAIL._replace(lane="of a later version")._asdict(), "runs": 1}],
     ],
 )
-def test_a_text_with_fields_of_another_kind_is_not_understood(ready: object) -> None:
+def test_a_text_with_fields_of_another_type_is_ignored(ready: object) -> None:
     assert decode(json.dumps({"v": 1, "ready": ready})) is None
     assert decode(json.dumps({"v": 1, "taken": ready})) is None
 
 
-def test_a_field_that_is_not_known_is_ignored() -> None:
+def test_an_unknown_field_is_ignored() -> None:
     hint = Hint("h", MAIL)
     fields = json.loads(encode([hint]))
     fields["ready"][0]["due"] = fields["sent"] = 5
@@ -107,7 +109,7 @@ def test_hints_about_runs_in_many_places_name_none() -> None:
     assert not hints_of(ops)
 
 
-def test_a_text_stays_short_enough_for_the_server() -> None:
+def test_a_text_is_short_enough_for_the_server() -> None:
     places = [HintPlace("q" * 255, "thread", f"{n}" * 255) for n in range(MOST_PLACES)]
     workers = tuple(f"{n:036}" for n in range(1000))
 
@@ -123,7 +125,7 @@ def test_a_text_stays_short_enough_for_the_server() -> None:
         assert isinstance(message.said, ClaimNotice) == isinstance(said, ClaimNotice)
 
 
-def test_two_hints_about_one_place_become_one_with_a_name_of_its_own() -> None:
+def test_two_hints_about_one_place_are_merged_into_one_with_a_new_id() -> None:
     one, two = Hint("1", MAIL, 2, ("w1",)), Hint("2", MAIL, 3)
 
     both = merged(one, two)

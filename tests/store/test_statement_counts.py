@@ -1,10 +1,9 @@
-"""What each verb of the store costs: statements, and on PostgreSQL waits for the server.
+"""The cost of each verb of the store: statements, and on PostgreSQL also round trips.
 
-`statement_counts.txt` has a line for each case. A verb that needs more fails its test, and so does
-a verb that needs less, until its line is lowered. CONTRIBUTING.md tells how to write the file.
-
-These tests run on one kind of each database, so they are not in the conformance suite. Older
-versions of PostgreSQL may need other statements.
+`statement_counts.txt` has a line for each case. A verb that needs more than its line fails its
+test. A verb that needs less also fails, until its line is lowered. CONTRIBUTING.md describes how to
+write the file. These tests run on one kind of each database, so they are not in the conformance
+suite. Older versions of PostgreSQL may need other statements.
 """
 
 import os
@@ -41,7 +40,7 @@ KINDS = ("sqlite-wal", f"postgres-{PROMISED_VERSIONS[-1]}")
 
 
 class Worlds:
-    """One small store of each kind, which the tests of this module take turns in."""
+    """One small store of each kind, which the tests of this module share."""
 
     def __init__(self, servers: Any, folder: Path) -> None:
         self.open = ExitStack()
@@ -50,7 +49,7 @@ class Worlds:
         self._by_kind: dict[str, World] = {}
 
     def get(self, kind: str) -> World:
-        """Give the store of a kind."""
+        """Return the store of a kind."""
         if kind not in self._by_kind:
             world = opened_world(self._new_url(kind), self._folder)
             self._by_kind[kind] = self.open.enter_context(world)
@@ -67,7 +66,7 @@ class Worlds:
 
 @pytest.fixture(scope="module")
 def worlds(servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
-    """The stores that the cases are carried out on."""
+    """The stores on which the cases are carried out."""
     found = Worlds(servers, tmp_path_factory.mktemp("counted"))
     with found.open:
         yield found
@@ -108,7 +107,9 @@ def test_the_file_has_one_line_for_each_case_in_order():
     assert FILE.read_text() == text_of(costs)
 
 
-def test_on_sqlite_each_row_is_a_statement_and_what_triggers_do_is_none(tmp_path: Path):
+def test_on_sqlite_each_row_counts_as_a_statement_and_the_work_of_triggers_does_not_count(
+    tmp_path: Path,
+):
     file = tmp_path / "counted.db"
     with (
         counting(f"sqlite:///{file}") as counter,
@@ -133,7 +134,7 @@ def test_on_postgres_a_pipeline_is_one_round_trip(store_url: str):
     with counting(store_url) as counter, psycopg.connect(counter.url, autocommit=True) as client:
         counted = []
         for send in (pipeline_of_five, two_in_one_message, a_refused_one, a_notification):
-            send(client)  # The first time it may be prepared.
+            send(client)  # The first execution may prepare the statement.
             counter.begin()
             send(client)
             counted.append(counter.cost())

@@ -10,19 +10,22 @@ from tests.store.conformance.stores import opened_tables
 
 @pytest.fixture
 def path(store_url):
-    """The file of a store in each journal mode; the one in rollback mode is an application's."""
+    """The file of a store in each journal mode.
+
+    A file in rollback mode belongs to an application.
+    """
     return sqlite_path(store_url)
 
 
 @pytest.fixture
 def store(store_url):
-    """A store on that file."""
+    """A store on the file."""
     with closing(open_store(store_url)) as store:
         yield store
 
 
 @pytest.fixture
 def tables(store, store_url):
-    """Its tables."""
+    """The tables of the store."""
     with opened_tables(store_url) as tables:
         yield tables

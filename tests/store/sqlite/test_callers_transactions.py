@@ -1,4 +1,4 @@
-"""Enqueueing in a transaction of the caller's that SQLite began without a lock (deferred).
+"""Enqueueing in a deferred transaction of the caller, which SQLite begins without a lock.
 
 PostgreSQL has no such transactions: there a writer waits for rows, never for the whole database.
 """
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 
 
 def converse(connection, dialogue, *, after_first=lambda: None, before=lambda _statement: None):
-    """Execute a dialogue's statements; other things may happen after the first or before each."""
+    """Execute the statements of a dialogue, and run other code before the first or before each."""
     meanwhile = after_first
     row = None
     try:
@@ -25,20 +25,22 @@ def converse(connection, dialogue, *, after_first=lambda: None, before=lambda _s
             before(statement)
             row = connection.execute(statement.sql, statement.parameters).fetchone()
             meanwhile()
-            meanwhile = lambda: None  # noqa: E731 - only once
+            meanwhile = lambda: None  # noqa: E731 - used once
     except StopIteration as answer:
         return answer.value
 
 
 @pytest.fixture
 def connection(path):
-    """A connection of the caller's, in a deferred transaction that has done nothing yet."""
+    """A connection of the caller, in a deferred transaction that has done nothing yet."""
     with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         yield connection
 
 
-def test_a_write_between_two_statements_of_an_enqueue_does_not_refuse_it(store, connection):
+def test_a_write_between_two_statements_of_an_enqueue_does_not_make_the_enqueue_fail(
+    store, connection
+):
     dialogue = store.enqueue_on_connection(order(key=key("order 17")), hint=False)
 
     accepted = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
@@ -47,7 +49,7 @@ def test_a_write_between_two_statements_of_an_enqueue_does_not_refuse_it(store, 
     assert accepted.run_id in listed_ids(store)
 
 
-def test_a_write_between_two_statements_of_an_event_does_not_refuse_it(store, connection):
+def test_a_write_between_two_statements_of_an_event_does_not_make_the_event_fail(store, connection):
     dialogue = store.send_on_connection(SendEvent("paid", "null"), hint=False)
 
     is_new = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
@@ -56,8 +58,8 @@ def test_a_write_between_two_statements_of_an_event_does_not_refuse_it(store, co
     assert is_new
 
 
-def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_run(store, path):
-    """A connection that commits every statement lets others write between two of them."""
+def test_an_enqueue_returns_the_run_whose_key_was_taken_under_another_name_in_between(store, path):
+    """A connection that commits every statement lets others write between two of its statements."""
     wanted = order(task=TASK, key=key("k")._replace(other_names=(OTHER_TASK,)))
     taken: list[str] = []
 

@@ -1,6 +1,6 @@
-"""What only SQLite does: where its file lies, who else writes it, how it dies, who lives beside it.
+"""Behaviour of SQLite only: the place of the file, other processes that write it, and crashes.
 
-None of this exists on PostgreSQL, where a server looks after files, locks and crashes.
+None of this exists on PostgreSQL, where a server is responsible for files, locks and crashes.
 """
 
 import json
@@ -47,10 +47,10 @@ def journal_mode_of(path):
         return connection.execute("PRAGMA journal_mode").fetchone()[0]
 
 
-# -- where the file lies --
+# -- the place of the file --
 
 
-def test_a_new_file_and_what_lies_beside_it_are_for_their_owner_alone(tmp_path):
+def test_a_new_file_and_the_files_next_to_it_are_accessible_to_their_owner_only(tmp_path):
     file = tmp_path / "new.db"
     before = os.umask(0)
     try:
@@ -86,7 +86,7 @@ def test_a_missing_folder_is_refused(tmp_path):
         open_store(f"sqlite:///{tmp_path / 'missing' / 'new.db'}")
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
+def test_a_file_that_is_no_database_is_refused_and_not_changed(tmp_path):
     file = tmp_path / "letter.txt"
     file.write_text("Dear Ada, this is no database, whatever it is called. " * 100)
     before = file.read_bytes()
@@ -119,7 +119,7 @@ else:
 
 @pytest.fixture
 def open_folder():
-    """A folder that every user may enter, which pytest's own folders are not."""
+    """A folder that every user may enter, unlike the folders of pytest."""
     with tempfile.TemporaryDirectory(prefix="duly-test-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -127,8 +127,8 @@ def open_folder():
         folder.chmod(0o755)
 
 
-def opened_by_somebody_without_rights(file):
-    """Try it as a user for whom permissions count; they do not for root."""
+def opened_without_privileges(file):
+    """Open a store as a user to whom permissions apply. They do not apply to root."""
     done = subprocess.run(
         [sys.executable, "-c", OPEN_WITHOUT_PRIVILEGES, f"sqlite:///{file}"],
         cwd=REPOSITORY,
@@ -146,7 +146,7 @@ def opened_by_somebody_without_rights(file):
 def test_a_folder_that_cannot_be_written_is_refused(open_folder):
     open_folder.chmod(0o555)
 
-    said = opened_by_somebody_without_rights(open_folder / "new.db")
+    said = opened_without_privileges(open_folder / "new.db")
 
     assert said.startswith("StoreReadOnly")
     assert "permissions" in said
@@ -163,7 +163,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_refused(open_folder):
     (open_folder / "there.db-duly.lock").unlink()
     open_folder.chmod(0o555)
 
-    assert opened_by_somebody_without_rights(file).startswith("StoreReadOnly")
+    assert opened_without_privileges(file).startswith("StoreReadOnly")
 
 
 @pytest.mark.process
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_written_is_refused(open_folder):
     file.chmod(0o444)
     open_folder.chmod(0o777)
 
-    assert opened_by_somebody_without_rights(file).startswith("StoreReadOnly")
+    assert opened_without_privileges(file).startswith("StoreReadOnly")
 
 
 @pytest.mark.process
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_entered_is_refused(open_folder):
     closed.mkdir(mode=0o000)
 
     try:
-        said = opened_by_somebody_without_rights(closed / "new.db")
+        said = opened_without_privileges(closed / "new.db")
     finally:
         closed.chmod(0o700)
 
@@ -191,11 +191,11 @@ def test_a_folder_that_cannot_be_entered_is_refused(open_folder):
 
 
 @pytest.mark.process
-def test_somebody_without_special_rights_may_use_a_folder_of_their_own(open_folder):
-    """The counter-proof of the tests above: what they show is the permissions' doing."""
+def test_a_user_without_privileges_may_use_a_folder_of_its_own(open_folder):
+    """This shows that the tests above fail to open a store because of the permissions."""
     open_folder.chmod(0o777)
 
-    assert opened_by_somebody_without_rights(open_folder / "new.db") == "opened\n"
+    assert opened_without_privileges(open_folder / "new.db") == "opened\n"
 
 
 # -- file systems --
@@ -203,7 +203,7 @@ def test_somebody_without_special_rights_may_use_a_folder_of_their_own(open_fold
 
 @pytest.fixture
 def mounts(monkeypatch):
-    """Lets the system report other mounts than it has."""
+    """Let the system report these mounts instead of its own."""
     read_text = Path.read_text
     reported = []
 
@@ -233,7 +233,7 @@ def test_a_network_file_system_is_refused(tmp_path, mounts, kind):
         (["server:/share / nfs rw 0 0", "tmpfs {place} tmpfs rw 0 0"], "tmpfs"),
         (["/dev/vda / ext4 rw 0 0", "server:/share {place}x nfs rw 0 0"], "ext4"),
         (["/dev/vda / ext4 rw 0 0", "server:/share {place}/deeper nfs rw 0 0"], "ext4"),
-        # What was mounted last over the same place is what one sees.
+        # The last mount over a place is the visible one.
         (["server:/share {place} nfs rw 0 0", "/dev/vda {place} xfs rw 0 0"], "xfs"),
         ([], ""),
     ],
@@ -245,7 +245,7 @@ def test_the_file_system_of_a_folder_is_that_of_its_innermost_mount(tmp_path, mo
     assert file_system_of(tmp_path) == kind
 
 
-def test_a_mount_point_with_blanks_is_understood(tmp_path, mounts):
+def test_a_mount_point_with_spaces_is_recognized(tmp_path, mounts):
     folder = tmp_path / "my share"
     folder.mkdir()
     escaped = str(folder.resolve()).replace(" ", "\\040")
@@ -257,14 +257,14 @@ def test_a_mount_point_with_blanks_is_understood(tmp_path, mounts):
 # -- the journal --
 
 
-def test_a_file_of_its_own_is_put_into_wal_mode(tmp_path):
+def test_a_file_that_duly_creates_is_put_into_wal_mode(tmp_path):
     with open_at(tmp_path / "own.db"):
         pass
 
     assert journal_mode_of(tmp_path / "own.db") == "wal"
 
 
-def test_an_empty_file_is_its_own(tmp_path):
+def test_an_empty_file_counts_as_created_by_duly(tmp_path):
     (tmp_path / "empty.db").touch()
 
     with open_at(tmp_path / "empty.db"):
@@ -299,7 +299,7 @@ def test_an_applications_file_keeps_its_journal_mode_and_its_data(tmp_path, mode
         ("delete", (3, 40, 1), False),
     ],
 )
-def test_an_applications_file_in_wal_mode_is_worth_a_warning_on_a_vulnerable_build(
+def test_a_warning_is_logged_for_an_applications_file_in_wal_mode_on_a_vulnerable_build(
     tmp_path, monkeypatch, mode, version, warned
 ):
     file = tmp_path / "application.db"
@@ -327,7 +327,7 @@ def test_an_applications_file_in_wal_mode_is_worth_a_warning_on_a_vulnerable_bui
         ((4, 0, 0), False),
     ],
 )
-def test_the_builds_that_can_lose_commits_in_wal_mode_are_known(monkeypatch, version, vulnerable):
+def test_builds_that_can_lose_commits_in_wal_mode_are_recognized(monkeypatch, version, vulnerable):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
 
     assert wal_can_lose_commits() == vulnerable
@@ -345,7 +345,7 @@ def test_every_commit_is_flushed_to_the_disk(store):
 
 
 @BOTH_JOURNALS
-def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables):
+def test_a_full_disk_raises_an_error_and_leaves_nothing_half_written(store, tables):
     register(store)
     found = enqueue_and_claim(store)
     (pages,) = store._process.writer.execute("PRAGMA page_count").fetchone()
@@ -363,7 +363,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_half_written(store, tables)
     assert enqueue_one(store, arguments=large)
 
 
-# -- one connection per section --
+# -- one connection per transaction of a task --
 
 
 def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blocking(store):
@@ -378,7 +378,7 @@ def test_a_write_of_the_thread_that_holds_the_lock_is_refused_instead_of_blockin
 
 
 @BOTH_JOURNALS
-def test_a_lock_that_the_callers_own_connection_holds_is_told_soon_with_the_way_out(store, path):
+def test_a_write_fails_soon_with_advice_if_the_callers_own_connection_holds_the_lock(store, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
         own.execute("BEGIN IMMEDIATE")
         for act in (enqueue_one, register, open_section):
@@ -387,14 +387,14 @@ def test_a_lock_that_the_callers_own_connection_holds_is_told_soon_with_the_way_
                 WouldBlockItself, match=r"using\(connection=…\).*another thread.*try again"
             ):
                 act(store)
-            assert time.monotonic() - began < 4  # It gives up after two seconds.
+            assert time.monotonic() - began < 4  # The write gives up after two seconds.
         own.execute("ROLLBACK")
 
     assert enqueue_one(store)
 
 
-def test_transactions_of_this_process_that_commit_are_waited_for(store, path):
-    """One after the other, as another thread of the application may write for a while."""
+def test_a_write_waits_for_transactions_of_its_process_that_commit(store, path):
+    """The transactions follow each other, as those of another thread may for a while."""
     store._process.writer.execute("PRAGMA busy_timeout = 50")
     begun, ends = threading.Event(), threading.Event()
 
@@ -420,7 +420,7 @@ def test_transactions_of_this_process_that_commit_are_waited_for(store, path):
         writing.join()
 
 
-def test_a_lock_of_another_process_is_waited_for(store, path):
+def test_a_write_waits_for_a_lock_of_another_process(store, path):
     store._process.writer.execute("PRAGMA busy_timeout = 10")
     script = (
         "import sqlite3, sys, time; own = sqlite3.connect(sys.argv[1], isolation_level=None);"
@@ -438,7 +438,7 @@ def open_section(store) -> None:
     store.task_transaction().connection.execute("SELECT 1")
 
 
-def test_settling_many_takes_few_statements(store):
+def test_settling_many_runs_takes_few_statements(store):
     register(store)
     enqueue_many(store, 200)
     claims = claim(store)
@@ -452,8 +452,8 @@ def test_settling_many_takes_few_statements(store):
     assert len(statements) < 20
 
 
-def test_a_store_is_not_closed_under_a_thread_that_reads(store_url):
-    """SQLite's library crashes the process otherwise."""
+def test_a_store_is_not_closed_while_a_thread_reads(store_url):
+    """Otherwise SQLite's library crashes the process."""
     store = open_store(store_url)
     reading, is_closed = store._process.reading, threading.Event()
     closing = threading.Thread(target=lambda: (store.close(), is_closed.set()))
@@ -468,7 +468,7 @@ def test_a_store_is_not_closed_under_a_thread_that_reads(store_url):
     assert is_closed.is_set()
 
 
-def test_a_closed_store_says_so(store_url):
+def test_a_closed_store_raises_an_error(store_url):
     store = open_store(store_url)
     store.close()
 
@@ -476,7 +476,7 @@ def test_a_closed_store_says_so(store_url):
         enqueue_one(store)
 
 
-def test_a_store_that_cannot_be_written_any_more_says_so(store):
+def test_a_store_that_can_no_longer_be_written_raises_an_error(store):
     store._process.writer.execute("PRAGMA query_only = ON")
 
     with pytest.raises(StoreReadOnly):
@@ -484,7 +484,7 @@ def test_a_store_that_cannot_be_written_any_more_says_so(store):
 
 
 @pytest.mark.parametrize("lane", [SlotKind.THREAD, SlotKind.CARRIED])
-def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path, lane):
+def test_a_peek_costs_the_same_with_any_number_of_ready_runs(tmp_path, lane):
     with open_at(tmp_path / "duly.db") as store:
         enqueue_many(store, 5, lane=lane)
         few = _steps(store)
@@ -494,7 +494,7 @@ def test_a_look_at_what_is_ready_costs_the_same_however_much_there_is(tmp_path, 
 
 
 def _steps(store) -> int:
-    """Count what SQLite does for one look."""
+    """Count the steps of SQLite during one peek."""
     steps = 0
 
     def count() -> int:

@@ -1,6 +1,6 @@
 """Files that are replaced, copied or moved are noticed before they are used.
 
-A database of PostgreSQL is no file, so none of this can happen there.
+A database of PostgreSQL is not a file, so none of this can happen there.
 """
 
 import os
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 
 
 def copy_of(path, store):
-    """Copy a file together with what is in its log, as a user does with all of its parts."""
+    """Copy a file with its log, as a user does who copies all of its parts."""
     copy = path.with_name("copy.db")
     with store.writing_alone():
         for suffix in ("", "-wal"):
@@ -40,7 +40,9 @@ def copy_of(path, store):
 
 
 @pytest.mark.parametrize("replace", [os.replace, lambda _new, path: path.unlink()])
-def test_a_file_that_is_replaced_or_removed_accepts_nothing_more(store, path, replace, monkeypatch):
+def test_a_file_that_was_replaced_or_removed_accepts_no_more_writes(
+    store, path, replace, monkeypatch
+):
     enqueue_one(store)
     new = path.with_name("new.db")
     shutil.copyfile(path, new)
@@ -81,7 +83,7 @@ def test_a_worker_starts_on_a_copy_that_was_restored(store, path):
         assert claim(other, 1) == []
 
 
-def test_a_worker_starts_on_a_copy_in_which_nothing_can_run(store, path):
+def test_a_worker_starts_on_a_copy_without_live_runs(store, path):
     register(store)
     enqueue_one(store)
     store.do(success(*claim(store, 1)))
@@ -94,7 +96,7 @@ def test_a_worker_starts_on_a_copy_in_which_nothing_can_run(store, path):
         assert len(claim(other, 1)) == 1
 
 
-def test_a_backup_that_is_put_back_in_place_is_noticed(path):
+def test_a_backup_that_replaces_the_file_is_noticed(path):
     backup = path.with_name("backup.db")
     with open_at(path) as store:
         register(store)
@@ -108,7 +110,7 @@ def test_a_backup_that_is_put_back_in_place_is_noticed(path):
         register(again)
 
 
-def test_a_file_that_was_moved_accepts_nothing_on_any_connection(store, path):
+def test_a_file_that_was_moved_accepts_no_writes_on_any_connection(store, path):
     enqueue_one(store)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("SELECT count(*) FROM duly_runs").fetchone()

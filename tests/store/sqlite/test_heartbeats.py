@@ -1,6 +1,6 @@
-"""Who lives, told by a lock and a counter in a file beside the database.
+"""Live workers are recognized by a lock and a counter in a file next to the database.
 
-PostgreSQL has no such files: there a worker's row carries its counter.
+PostgreSQL has no such files: there the row of a worker has its counter.
 """
 
 import os
@@ -58,14 +58,14 @@ def ask(process, word):
 
 @pytest.fixture
 def living(store, store_url):
-    """A worker in a process of its own."""
+    """A live worker in a process of its own."""
     with running(LIVE, store_url) as process:
         assert process.stdout.readline() == "living\n"
         yield process
 
 
 @pytest.mark.process
-def test_a_living_workers_beats_are_seen(store, living):
+def test_the_beats_of_a_live_worker_are_read(store, living):
     before = store.heartbeats().read()[WORKER].beats
 
     assert ask(living, "beat") == f"['{WORKER}']"
@@ -86,7 +86,7 @@ def test_a_killed_worker_is_seen_dead_at_once(store, living):
 
 
 @pytest.mark.process
-def test_a_frozen_worker_is_not_dead_but_its_counter_stands_still(store, living):
+def test_a_frozen_worker_is_not_dead_but_its_counter_does_not_change(store, living):
     ask(living, "beat")
     living.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, living.pid, os.WSTOPPED | os.WNOWAIT)
@@ -100,7 +100,9 @@ def test_a_frozen_worker_is_not_dead_but_its_counter_stands_still(store, living)
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows it")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux shows the state of a process"
+)
 def test_a_worker_that_does_not_beat_is_known_to_run_unless_it_is_stopped(store, living):
     is_running = store.heartbeats().read()[WORKER].is_running
     living.send_signal(signal.SIGSTOP)
@@ -112,7 +114,7 @@ def test_a_worker_that_does_not_beat_is_known_to_run_unless_it_is_stopped(store,
 
 @pytest.fixture
 def group():
-    """A control group of version 2, where this user may make one."""
+    """A control group of version 2, on systems where this user may create one."""
     for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         found = Path(root) / f"duly-test-{os.getpid()}"
         with suppress(OSError):
@@ -122,7 +124,7 @@ def group():
                 found.rmdir()
                 return
             found.rmdir()
-    pytest.skip("this user can make no control group")
+    pytest.skip("this user cannot create a control group")
 
 
 @pytest.mark.process
@@ -141,14 +143,14 @@ def test_a_worker_whose_control_group_is_frozen_is_not_known_to_run(store, livin
 
 
 @pytest.mark.process
-def test_a_worker_that_ended_in_good_order_is_gone(store, living):
+def test_a_worker_that_stopped_in_good_order_counts_as_gone(store, living):
     ask(living, "end")
 
     assert store.heartbeats().read() == {WORKER: HeartbeatReading(None)}
 
 
 @pytest.mark.process
-def test_a_worker_that_looks_at_itself_does_not_let_go_of_its_life(store, living):
+def test_a_worker_that_reads_its_own_heartbeat_keeps_its_lock(store, living):
     assert ask(living, "look") == "not watched"
     assert ask(living, "look") == "not watched"
 
@@ -156,7 +158,7 @@ def test_a_worker_that_looks_at_itself_does_not_let_go_of_its_life(store, living
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of an open file")
-def test_code_of_a_worker_that_opens_and_closes_its_life_file_does_not_end_it(store, tmp_path):
+def test_a_worker_that_opens_and_closes_its_life_file_keeps_its_lock(store, tmp_path):
     with closing_life(store):
         for file in store.folder.glob("*.life"):
             file.read_bytes()
@@ -169,7 +171,7 @@ def test_code_of_a_worker_that_opens_and_closes_its_life_file_does_not_end_it(st
 
 
 @pytest.mark.process
-def test_a_child_that_a_worker_forked_does_not_keep_it_alive(store, store_url):
+def test_a_forked_child_of_a_worker_does_not_keep_it_alive(store, store_url):
     with running(LIVE, store_url, "fork") as process:
         child = int(process.stdout.readline())
         try:
@@ -186,7 +188,7 @@ def test_a_child_that_a_worker_forked_does_not_keep_it_alive(store, store_url):
 
 
 @pytest.mark.process
-def test_a_worker_that_was_recovered_beats_for_nobody(store, living):
+def test_a_worker_that_was_recovered_no_longer_beats(store, living):
     assert ask(living, "beat") == f"['{WORKER}']"
 
     store.heartbeats().forget(WORKER)
@@ -199,21 +201,21 @@ def test_only_registered_workers_are_watched(store):
         assert store.heartbeats().read() == {}
 
 
-def test_a_worker_nobody_ever_saw_beats_for_nobody(store):
+def test_a_worker_without_a_life_file_does_not_beat(store):
     assert store.heartbeats().beat([OTHER_WORKER]) == set()
 
 
-def test_beating_for_workers_that_come_and_go_leaves_no_file_open(store):
-    def beat_for_somebody_new():
+def test_beats_of_workers_that_start_and_stop_leave_no_file_open(store):
+    def beat_for_a_new_worker():
         worker = new_id()
         with closing_life(store, worker):
             assert store.heartbeats().beat([worker]) == {worker}
         store.heartbeats().forget(worker)
 
-    beat_for_somebody_new()
+    beat_for_a_new_worker()
     before = open_files()
     for _ in range(10):
-        beat_for_somebody_new()
+        beat_for_a_new_worker()
 
     assert len(open_files()) <= len(before)
 

@@ -1,6 +1,6 @@
-"""Listening for hints on SQLite, where that is a socket and a look at the file now and then.
+"""Listening for hints on SQLite: by a socket, and by a look at the file from time to time.
 
-On PostgreSQL the server brings them, over a connection of the listener's own.
+On PostgreSQL the server sends the hints over a connection of the listener.
 """
 
 import errno
@@ -14,11 +14,12 @@ from duly.store.sqlite import wakeup
 from tests.store.conformance.verbs import enqueue_one, listed_ids
 from tests.store.sqlite.verbs import TIMEOUT
 
-pytestmark = pytest.mark.stores("sqlite-wal")  # A socket beside the file: whatever its journal.
+# The socket is next to the file, so the journal mode does not matter.
+pytestmark = pytest.mark.stores("sqlite-wal")
 
 
 @pytest.mark.timeout(20)
-def test_who_stops_listening_need_not_wait_for_the_next_look(store, monkeypatch):
+def test_a_listener_can_stop_without_waiting_for_its_next_look(store, monkeypatch):
     is_waiting = threading.Event()
 
     class Receiver(socket.socket):
@@ -37,7 +38,7 @@ def test_who_stops_listening_need_not_wait_for_the_next_look(store, monkeypatch)
     assert heard == []
 
 
-def test_a_hint_that_cannot_be_sent_fails_no_write(store, monkeypatch):
+def test_a_hint_that_cannot_be_sent_does_not_make_the_write_fail(store, monkeypatch):
     end = store.listen(lambda: None)
     try:
         with monkeypatch.context() as without_descriptors:

@@ -1,4 +1,4 @@
-"""A file that cannot be used: the error leaves no connection and no descriptor open."""
+"""If a file cannot be used, the error leaves no connection and no descriptor open."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -16,7 +16,7 @@ def descriptors_of(path: Path) -> list[str]:
     """Return the files of a store that this process has open."""
     found = []
     for place in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # The descriptor of the listing itself.
+        with suppress(FileNotFoundError):  # The descriptor with which the folder is listed.
             name = str(place.readlink())
             if name.startswith(str(path)):
                 found.append(name)
@@ -33,7 +33,7 @@ def test_a_file_that_is_no_database_is_closed_again(tmp_path):
     assert descriptors_of(path) == []
 
 
-def test_a_file_whose_settings_cannot_be_made_is_closed_again(tmp_path):
+def test_a_file_is_closed_again_if_its_settings_cannot_be_made(tmp_path):
     path = tmp_path / "runs.db"
 
     class Refusing(sqlite3.Connection):
@@ -52,7 +52,7 @@ def test_a_transaction_that_cannot_begin_closes_its_connection(tmp_path, monkeyp
     monkeypatch.setattr(task_transaction, "LOOK_SECONDS", 0.05)
     with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        # SQLite keeps the file itself open while other connections have locks on it.
+        # SQLite keeps the file open while other connections have locks on it.
         log = path.with_name("runs.db-wal")
         before = len(descriptors_of(log))
         section = store.task_transaction()

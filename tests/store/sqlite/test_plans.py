@@ -1,4 +1,4 @@
-"""How SQLite goes about what it is asked: nothing that happens all the time walks the history."""
+"""The query plans of SQLite: no frequent statement reads the whole history."""
 
 import json
 import sqlite3
@@ -43,7 +43,7 @@ def connection(tmp_path):
 
 
 def test_a_prune_reads_no_more_payloads_than_it_may_delete(connection):
-    """SQLite reads all of a payload to tell its length."""
+    """SQLite reads a whole payload to determine its length."""
     size, read = 1_000_000, []
 
     def length(value):
@@ -73,7 +73,7 @@ def test_a_prune_reads_no_more_payloads_than_it_may_delete(connection):
 
 
 def test_no_statement_has_a_having_without_groups():
-    """SQLite before 3.39 refuses it, and the oldest that duly runs on is older."""
+    """SQLite before 3.39 refuses such a statement, and duly supports older versions."""
     for file in SQL_FOLDER.glob("*.sqlite.sql"):
         statements = load("sqlite", file.name.partition(".")[0])
         for name, text in statements._texts.items():
@@ -82,7 +82,7 @@ def test_no_statement_has_a_having_without_groups():
 
 
 @pytest.mark.parametrize("name", ["leave", "tally"])
-def test_a_settle_does_not_walk_the_history(connection, name):
+def test_a_settle_does_not_read_the_whole_history(connection, name):
     sql = load("sqlite", "settle")[name]
 
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", {"now": 1}).fetchall()
@@ -90,7 +90,9 @@ def test_a_settle_does_not_walk_the_history(connection, name):
     assert [row[3] for row in plan if row[3].startswith("SCAN ended")] == []
 
 
-def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_ended(tmp_path):
+def test_a_claim_under_a_full_limit_costs_the_same_with_any_number_of_waiting_or_ended_runs(
+    tmp_path,
+):
     lane = limited_lane(LANE, TASK)
     op = ClaimRuns(WORKER, (Want(None, LANE, 9),), TASKS, "", ClaimLimits({TASK: 2}))
     with open_at(tmp_path / "duly.db") as store:
@@ -107,7 +109,7 @@ def test_a_claim_under_a_full_limit_costs_the_same_however_much_waits_or_has_end
 
 
 @pytest.mark.parametrize("what", ["ready", "later", "parked", "due", "stuck", "old"])
-def test_a_tick_costs_the_same_however_many_runs_there_are(tmp_path, what):
+def test_a_tick_costs_the_same_with_any_number_of_runs(tmp_path, what):
     with open_at(tmp_path / "duly.db") as store:
         register(store)
         add_runs(store, what, 100)
@@ -118,7 +120,7 @@ def test_a_tick_costs_the_same_however_many_runs_there_are(tmp_path, what):
 
 
 def add_runs(store, what, number):
-    """Add runs that a tick must step over, or of which it handles only a part."""
+    """Add runs that a tick has to skip, or only some of which it handles."""
     options = {
         "later": {"delay_seconds": 3_600},
         "due": {"delay_seconds": 0.001},
@@ -136,7 +138,7 @@ def add_runs(store, what, number):
 
 
 def _steps_of_a_tick(store):
-    """Count what SQLite does for a tick that may handle 50 runs, and undo it."""
+    """Count the steps of SQLite during a tick that may handle 50 runs, and undo the tick."""
     steps = 0
 
     def count():
@@ -166,7 +168,7 @@ def test_handing_runs_over_counts_the_runs_of_a_limited_queue_once(tmp_path):
 
 
 def _steps_of_handing_over(store):
-    """Count what SQLite does when it finds 500 runs to hand over, while 500 are handed over."""
+    """Count the steps of SQLite for finding 500 runs to hand over while 500 are handed over."""
     place = {"tasks": json.dumps(TASKS), "limit": 500, "stale": 1, "now": store.now()}
     steps = 0
 
@@ -186,7 +188,7 @@ def _steps_of_handing_over(store):
 
 
 def _steps(store, op):
-    """Count what SQLite does for a claim that finds nothing."""
+    """Count the steps of SQLite for a claim that finds nothing."""
     steps = 0
 
     def count():

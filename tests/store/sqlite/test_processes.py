@@ -1,6 +1,6 @@
-"""Several processes on one SQLite file: they take turns, die in the middle, and fork.
+"""Several processes on one SQLite file: they take turns, die during a write, and fork.
 
-On PostgreSQL the server stands between them, so none of this can happen there.
+On PostgreSQL a server is between them, so none of this can happen there.
 """
 
 import fcntl
@@ -59,7 +59,9 @@ print(written, flush=True)
 @pytest.mark.scaled
 @pytest.mark.timing
 @BOTH_JOURNALS
-def test_processes_that_write_without_pause_do_not_starve_another(store, store_url, store_kind):
+def test_processes_that_write_without_pause_do_not_starve_another_process(
+    store, store_url, store_kind
+):
     waits, beats = [], []
     with (
         closing_life(store),
@@ -93,7 +95,7 @@ def test_processes_that_write_without_pause_do_not_starve_another(store, store_u
         "times": len(waits),
     }
     keep("saturated", store_kind, {"measured": measured, "broken": broken})
-    # "database is locked" in any of them would have ended it with an error.
+    # The error "database is locked" would have ended any of them.
     assert ended == [0, 0, 0]
     assert broken == [], longest
     assert min(written) > 20
@@ -149,7 +151,7 @@ def test_a_process_killed_inside_a_write_leaves_all_of_it_or_nothing(
     ) as child:
         ended = child.wait(TIMEOUT)
 
-    assert ended == -signal.SIGKILL, "the fault must have struck"
+    assert ended == -signal.SIGKILL, "the fault was reached"
     after = tables.everything()
     if moment == "after_commit":
         assert states_after(store, claims) == EXPECTED_STATES[verb]
@@ -157,7 +159,7 @@ def test_a_process_killed_inside_a_write_leaves_all_of_it_or_nothing(
         assert after == before
     assert tables.rows("PRAGMA integrity_check") == [("ok",)]
     assert_each_run_is_in_one_place(tables)
-    # The dead process's lock is free, and whoever comes next goes on.
+    # The lock of the dead process is free, and the next process can write.
     assert enqueue_one(store)
     with open_at(path) as reopened:
         assert len(listed_ids(reopened)) == len(listed_ids(store))
@@ -218,8 +220,8 @@ print("ended", flush=True)
 
 
 @BOTH_JOURNALS
-def test_what_a_forked_child_writes_survives_its_parents_end(path, store_url):
-    """A parent that closes finds itself alone, if its child only seems to hold its locks."""
+def test_writes_of_a_forked_child_are_kept_after_the_end_of_its_parent(path, store_url):
+    """If the child does not really hold its locks, the parent closes the file as its only user."""
     with running(FORK_AND_CLOSE_FIRST, store_url) as process:
         assert process.stdout.readline() == "forked\n"
         tell(process, "close")
@@ -252,7 +254,7 @@ print(enqueue_one(store) in listed_ids(store), flush=True)
 
 
 @BOTH_JOURNALS
-def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_go_on(path, store_url):
+def test_a_write_of_a_child_forked_inside_a_transaction_raises_an_error(path, store_url):
     with running(FORK_IN_A_TRANSACTION, store_url) as process:
         assert "forked during a transaction" in process.stdout.readline()
         assert process.stdout.readline() == "True\n"
@@ -285,15 +287,16 @@ def test_a_forked_child_does_not_keep_the_write_lock_of_its_killed_parent(store,
         try:
             assert process.wait(TIMEOUT) == -signal.SIGKILL
 
-            # The child closes the lock file first of all, but it may not have run yet.
+            # The child closes the lock file before it does anything else, but it may not have run
+            # yet.
             wait_until(store.can_write_now, seconds=TIMEOUT, what="the lock is free")
             assert enqueue_one(store) in listed_ids(store)
         finally:
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_write_that_waits_for_another_process_is_told_from_one_that_hangs(store, path):
-    # Another open file of the same process has a lock of its own, as another process would.
+def test_a_write_that_waits_for_another_process_is_distinguished_from_one_that_hangs(store, path):
+    # Another open file of this process has its own lock, like another process.
     with path.with_name(f"{path.name}-duly.lock").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         writing = threading.Thread(target=enqueue_one, args=(store,))
@@ -305,7 +308,9 @@ def test_a_write_that_waits_for_another_process_is_told_from_one_that_hangs(stor
     assert not store.is_kept_waiting(1.0)
 
 
-def test_a_fork_that_does_not_wait_for_a_reader_leaves_it_its_lock(store, monkeypatch):
+def test_a_fork_that_does_not_wait_for_a_reader_does_not_release_the_lock_of_the_reader(
+    store, monkeypatch
+):
     process = store._here()
     monkeypatch.setattr(process_module, "FORK_SECONDS", 0.01)
     with process.reading:

@@ -1,4 +1,4 @@
-"""The costs of reads on SQLite, whose planner may walk over the whole view of all runs.
+"""The costs of reads on SQLite, whose planner may read the whole view of all runs.
 
 The planner of PostgreSQL uses the indexes of the tables below the view.
 """
@@ -24,7 +24,7 @@ from tests.store.conformance.verbs import (
 FEW, MANY = 100, 5_000
 SOME_RUN = "01900000-0000-7000-8000-000000000030"
 STEPS = 20
-"""How many instructions of SQLite's are one step here."""
+"""The number of SQLite's instructions that count as one step."""
 
 
 @pytest.mark.stores("sqlite-wal")
@@ -37,7 +37,7 @@ STEPS = 20
         ("runs.states", {"run_ids": [SOME_RUN]}),
     ],
 )
-def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, parameters):
+def test_a_page_costs_the_same_with_a_history_of_any_size(store, path, name, parameters):
     """A page of runs takes no longer after a million runs have finished."""
     register(store)
     enqueue_and_succeed(store)
@@ -51,7 +51,7 @@ def test_a_page_costs_the_same_whatever_the_history_holds(store, path, name, par
 
 
 @pytest.mark.stores("sqlite-wal")
-def test_runs_of_a_rare_tag_are_found_without_walking_the_history(store, path, monkeypatch):
+def test_runs_of_a_rare_tag_are_found_without_reading_the_history(store, path, monkeypatch):
     register(store)
     enqueue_and_succeed(store)
     wanted = enqueue_one(store, tags={"order": "1"}, delay_seconds=60)
@@ -110,10 +110,10 @@ def cost(connection, sql, parameters) -> int:
 
 @pytest.mark.stores("sqlite-wal")
 @pytest.mark.parametrize("name", ["runs.dead_among", "runs.scanned_dead"])
-def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(store, path, name):
+def test_a_search_for_dead_letters_reads_a_bounded_number_that_do_not_match(store, path, name):
     register(store)
     enqueue_and_fail(store)
-    which = RunFilter(states=("failed",), queue="nobody", since=1, limit=10, scan=50)
+    which = RunFilter(states=("failed",), queue="empty", since=1, limit=10, scan=50)
     with closing(sqlite3.connect(path)) as connection:
         costs = []
         for rows in (FEW, MANY):
@@ -124,7 +124,7 @@ def test_dead_letters_that_do_not_fit_are_walked_over_so_far_and_no_farther(stor
 
 
 @pytest.mark.stores("sqlite-rollback")
-def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
+def test_the_bound_of_a_read_includes_its_wait_for_a_lock(store, path):
     run_id = enqueue_one(store)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -134,5 +134,7 @@ def test_a_bounded_read_waits_no_longer_for_a_lock_either(store, path):
         assert monotonic() - began < 5
         other.execute("ROLLBACK")
 
-    assert store._read("PRAGMA busy_timeout", {}) == [(30_000,)], "others wait as ever"
+    assert store._read("PRAGMA busy_timeout", {}) == [(30_000,)], (
+        "the timeout of other reads is unchanged"
+    )
     assert store.get_run(run_id).id == run_id

@@ -1,6 +1,6 @@
 """Files that another user of the machine made, or can change, are refused.
 
-PostgreSQL has no files of ours next to its address.
+PostgreSQL has no files of duly next to its address.
 """
 
 import os
@@ -37,13 +37,13 @@ def shared(tmp_path):
 
 
 def make_store(path):
-    """Make a store and leave its file closed."""
+    """Create a store and leave its file closed."""
     with open_at(path) as store, closing_life(store):
         enqueue_one(store)
 
 
 def plant(path, *, folder=False):
-    """Let a stranger make a file or a folder."""
+    """Let another user create a file or a folder."""
     if folder:
         path.mkdir(exist_ok=True)
     else:
@@ -62,7 +62,7 @@ def test_a_strangers_database_in_a_shared_folder_is_refused(shared, mode):
     os.chown(shared / "duly.db", STRANGER, STRANGER)
     before = (shared / "duly.db").read_bytes()
 
-    # Nobody should close a folder that, like /tmp, is open to all for good.
+    # The advice must not be to close a folder that is open to all on purpose, like /tmp.
     remedy = "its own folder$" if mode & stat.S_ISVTX else "chmod o-w"
     with pytest.raises(StoreRefused, match=rf"duly\.db belongs to user {STRANGER}.*{remedy}"):
         open_store(f"sqlite:///{shared / 'duly.db'}")
@@ -139,7 +139,7 @@ def test_a_file_that_everybody_may_write_is_refused_in_a_shared_folder(shared, s
 
 @as_root
 def test_a_volume_with_files_of_another_user_can_be_used(tmp_path):
-    """As by a container's root: nobody else may create files in the folder."""
+    """The root user of a container may have made them. Only it may create files in the folder."""
     volume = tmp_path / "volume"
     volume.mkdir(mode=0o755)
     make_store(volume / "duly.db")
@@ -219,8 +219,8 @@ def test_a_link_in_the_place_of_a_slots_file_is_not_followed(tmp_path, create):
     assert precious.read_bytes() == b"x" * 640
 
 
-def test_hints_remove_no_sockets_behind_a_link(tmp_path):
-    """A socket to which no hint can be sent is removed, as that of a process that is gone."""
+def test_sending_hints_removes_no_sockets_behind_a_link(tmp_path):
+    """A socket that accepts no hint is removed, because its process is gone."""
     elsewhere = tmp_path / "run"
     elsewhere.mkdir()
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as server:
@@ -248,7 +248,7 @@ def test_hints_are_not_sent_into_a_strangers_folder(shared):
             store.live("ann")
 
 
-# -- the folder for what workers of this host share --
+# -- the folder for files that the workers of this host share --
 
 
 def test_a_link_in_the_place_of_the_hosts_folder_is_refused(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Exceptions thrown into a thread that writes: other processes must not wait for its lock."""
+"""Exceptions thrown into a thread that writes must not leave the lock of the file taken."""
 
 import fcntl
 from contextlib import closing
@@ -18,7 +18,7 @@ FILES = tuple(str(module.__file__) for module in (connection, enqueue, busy_time
 
 
 @pytest.mark.parametrize("writes", [1, 2], ids=["one enqueue", "a transaction"])
-def test_a_writer_that_is_struck_leaves_the_lock_of_the_file_to_others(store, path, writes):
+def test_a_writer_that_is_struck_releases_the_lock_of_the_file(store, path, writes):
     with closing(path.with_name(path.name + "-duly.lock").open("r+b")) as other:
         for number in count(1):
             strike = Strike(number, *FILES)

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: a store for a block, and other Pythons beside it."""
+"""Functions that the tests of this folder share: to open a store, and to run other processes."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.store.conformance.verbs import WORKER
 REPOSITORY = Path(__file__).parents[3]
 TIMEOUT = 30.0
 BOTH_JOURNALS = pytest.mark.parametrize("store_kind", ["sqlite-wal", "sqlite-rollback"])
-"""For what a crash, a full disk or another process may do to the file, the journal decides."""
+"""The effect of a crash, a full disk or another process on the file depends on the journal."""
 
 
 def open_at(path):
@@ -24,7 +24,7 @@ def open_at(path):
 
 @contextmanager
 def closing_life(store, worker=WORKER):
-    """Show for a block that a worker lives here."""
+    """Hold the lock of a live worker in this process for a block."""
     life = store.live(worker)
     try:
         yield life
@@ -34,7 +34,7 @@ def closing_life(store, worker=WORKER):
 
 @contextmanager
 def running(script, *arguments, **environment):
-    """Run a script in another Python until the block ends; its output comes by lines."""
+    """Run a script in another Python process until the block ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=REPOSITORY,
@@ -51,6 +51,6 @@ def running(script, *arguments, **environment):
 
 
 def tell(process, word):
-    """Send a running script a line."""
+    """Send a line to a running script."""
     process.stdin.write(f"{word}\n")
     process.stdin.flush()
