@@ -90,7 +90,7 @@ def check_loss_of_logs(url: str) -> None:
 
 def check_loss_of_an_enqueue(url: str) -> None:
     with pytest.MonkeyPatch.context() as patch, cut_off(url) as (store, reader, proxy):
-        test_losses.test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(
+        test_losses.test_a_run_that_ended_before_the_reply_to_its_enqueue_is_not_accepted_again(
             store, reader, proxy, patch
         )
 

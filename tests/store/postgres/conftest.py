@@ -22,7 +22,7 @@ def url(postgres_server: PostgresEndpoint) -> Iterator[str]:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Any]:
-    """A store in it, with a live worker."""
+    """A store in the database, with a live worker."""
     with closing(open_store(url)) as store:
         register(store)
         yield store
@@ -30,6 +30,6 @@ def store(url: str) -> Iterator[Any]:
 
 @pytest.fixture
 def connection(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else's to the same database, in transactions of its own."""
+    """A connection of the application to the same database, which commits on request."""
     with closing(psycopg.connect(url)) as connection:
         yield connection

@@ -1,6 +1,6 @@
-"""What only PostgreSQL has: many writers at once, and callers' transactions.
+"""Behaviour of PostgreSQL only: concurrent writers, and transactions of callers.
 
-What both databases promise is tested once for both, in `conformance`.
+Tests of behaviour that both databases share are in `conformance`.
 """
 
 import threading
@@ -53,7 +53,7 @@ from tests.store.postgres.verbs import PLACE, InBackground, claim_without_commit
 # -- rule 5: claim and recover cannot pass each other --
 
 
-def test_recovery_waits_for_a_claim_under_way_and_takes_its_runs(url, store, connection):
+def test_recovery_waits_for_a_concurrent_claim_and_takes_its_runs(url, store, connection):
     wanted = enqueue_many(store, 3)
     claimed = claim_without_commit(connection)
 
@@ -68,7 +68,7 @@ def test_recovery_waits_for_a_claim_under_way_and_takes_its_runs(url, store, con
     assert {state_of(store, run_id) for run_id in wanted} == {"queued"}
 
 
-def test_a_claim_that_rolls_back_leaves_recovery_nothing(url, store, connection):
+def test_recovery_takes_nothing_of_a_claim_that_rolls_back(url, store, connection):
     run_id = enqueue_one(store)
     claim_without_commit(connection)
 
@@ -80,7 +80,7 @@ def test_a_claim_that_rolls_back_leaves_recovery_nothing(url, store, connection)
     assert state_of(store, run_id) == "queued"
 
 
-def test_a_claim_behind_a_recovery_takes_nothing(url, store):
+def test_a_claim_after_a_recovery_takes_nothing(url, store):
     held = enqueue_and_claim(store)
     enqueue_one(store)
     judging, judged = threading.Event(), threading.Event()
@@ -101,7 +101,7 @@ def test_a_claim_behind_a_recovery_takes_nothing(url, store):
         assert recovery.answer() == [held.run_id]
 
 
-def test_two_claims_at_once_share_the_runs_and_lock_no_more_than_they_take(store, connection):
+def test_two_concurrent_claims_share_the_runs_and_lock_only_the_runs_they_take(store, connection):
     enqueue_many(store, 30)
     register(store, OTHER_WORKER)
     first = claim_without_commit(connection)
@@ -114,7 +114,7 @@ def test_two_claims_at_once_share_the_runs_and_lock_no_more_than_they_take(store
     assert not set(first) & set(second)
 
 
-def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
+def test_orphans_that_another_worker_is_recovering_are_skipped(store, connection):
     held = enqueue_and_claim(store)
     connection.execute("DELETE FROM duly_workers")
     connection.commit()
@@ -127,16 +127,16 @@ def test_orphans_that_somebody_else_recovers_are_left_to_him(store, connection):
     assert store.do(RecoverOrphans(lost, 10)) == [held.run_id]
 
 
-# -- rule 13: a caller's open transaction delays nobody --
+# -- rule 13: a caller's open transaction delays no other caller --
 
 
 def enqueue_in(connection: psycopg.Connection[Any], store: Any, op: Enqueue) -> tuple[Any, ...]:
-    """Enqueue on a connection of the caller's."""
+    """Enqueue on a connection of the caller."""
     return execute_dialogue(connection, partial(store.enqueue_on_connection, op), store.wake)
 
 
-def test_an_open_transaction_with_a_key_holds_up_nothing_else(store, connection):
-    """Everything below happens while it is open; whatever waited for it would never end."""
+def test_an_open_transaction_with_a_key_delays_only_enqueues_with_that_key(store, connection):
+    """The transaction is open during this test, so a call that waited for it would not return."""
     running = enqueue_and_claim(store, key="running")
     mine = order(key="mine")
     assert enqueue_in(connection, store, mine) == (mine.run_id, True, False)
@@ -177,7 +177,7 @@ def test_the_same_key_waits_for_the_transaction_that_takes_it(store, connection,
     assert len(claimed_ids(store)) == 3
 
 
-def test_an_event_loop_is_answered_too_when_a_key_was_held(store, connection):
+def test_a_submission_with_a_held_key_is_answered_after_the_transaction(store, connection):
     theirs = order(key="k")
     enqueue_in(connection, store, theirs)
     answered = threading.Event()
@@ -195,7 +195,7 @@ def test_an_event_loop_is_answered_too_when_a_key_was_held(store, connection):
     assert answers[0][0].run_id == theirs.run_id
 
 
-def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkeypatch):
+def test_an_error_names_the_key_that_is_held_for_too_long(store, url, connection, monkeypatch):
     monkeypatch.setattr(held_names, "HELD_SECONDS", 0.1)
     with closing(open_store(url)) as another:
         enqueue_in(connection, another, order(key="invoice-7"))
@@ -209,7 +209,9 @@ def test_a_key_that_is_held_for_too_long_is_named(store, url, connection, monkey
     assert accept(store, key="invoice-7").new
 
 
-def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(store, connection):
+def test_a_write_fails_soon_with_advice_if_the_callers_own_transaction_holds_its_key(
+    store, connection
+):
     enqueue_in(connection, store, order(key="invoice-7"))
     execute_dialogue(
         connection, partial(store.send_on_connection, SendEvent("paid", "1")), store.wake
@@ -218,7 +220,7 @@ def test_what_the_callers_own_transaction_holds_is_told_soon_with_the_way_out(st
         began = time.monotonic()
         with pytest.raises(WouldBlockItself, match=r"using\(connection=…\)"):
             store.do(act)
-        assert time.monotonic() - began < 4  # It gives up after two seconds.
+        assert time.monotonic() - began < 4  # The write gives up after two seconds.
 
     connection.rollback()
     assert accept(store, key="invoice-7").new
@@ -238,7 +240,9 @@ def test_a_taken_key_does_not_abort_the_callers_transaction(store, connection):
     assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
 
 
-def test_a_run_of_the_callers_exists_if_and_only_if_its_transaction_commits(store, connection):
+def test_an_enqueue_in_a_callers_transaction_exists_if_and_only_if_the_transaction_commits(
+    store, connection
+):
     kept, dropped = order(tags={"a": "b"}), order(tags={"a": "b"}, key="k")
     enqueue_in(connection, store, kept)
     connection.commit()
@@ -253,7 +257,7 @@ def test_a_run_of_the_callers_exists_if_and_only_if_its_transaction_commits(stor
 def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
     woken = threading.Event()
     end = store.listen(woken.set)
-    assert woken.wait(TIMEOUT)  # once, for having connected
+    assert woken.wait(TIMEOUT)  # The first wake-up follows the connect.
     assert store.hears_hints()
     woken.clear()
     connection.execute("SET synchronous_commit = off")
@@ -269,7 +273,7 @@ def test_a_callers_commit_is_durable_and_wakes_workers(store, connection):
     end()
 
 
-def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
+def test_an_enqueue_whose_hint_is_refused_succeeds(store, monkeypatch):
     enqueue_one(store)
     hints = store._here().writers.hints
     monkeypatch.setattr(hints, "may_piggyback", lambda: True)
@@ -283,7 +287,7 @@ def test_a_hint_that_is_refused_costs_no_run(store, monkeypatch):
     assert not hints.may_piggyback()
 
 
-def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(url):
+def test_a_lone_enqueue_carries_its_hint_on_a_server_with_slow_commits(url):
     hints = PostgresHints(Address(url))
 
     hints.note_piggybacked(0.05)
@@ -308,7 +312,7 @@ def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(url
     assert not hints.may_piggyback()
 
 
-def test_a_statement_that_failed_while_it_was_prepared_does_not_spoil_the_next(store):
+def test_a_statement_that_failed_while_it_was_prepared_does_not_affect_the_next(store):
     enqueue_one(store)
     session = store._here().writers._lines["enqueue"]._session
     for _ in range(2):
@@ -322,7 +326,7 @@ def test_a_statement_that_failed_while_it_was_prepared_does_not_spoil_the_next(s
 
 
 def explained(connection: psycopg.Connection[Any], sql: str, place: dict[str, Any]) -> Any:
-    """Run a statement as the store's sessions do, tell what the server did, and undo it."""
+    """Run a statement as the store's sessions do, return the plan with its costs, and undo it."""
     for name, setting in HOT.items():
         connection.execute("SELECT set_config(%s, %s, true)", [name, setting])
     explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + sql
@@ -337,8 +341,8 @@ def buffers_of_a_claim(connection: psycopg.Connection[Any]) -> int:
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection):
-    # The statistics say that nothing was ever there, which must not mislead the plan.
+def test_a_claim_costs_the_same_with_any_number_of_waiting_or_finished_runs(store, connection):
+    # The statistics describe empty tables, and must not mislead the plan.
     connection.execute("ANALYZE")
     connection.commit()
     enqueue_many(store, 200)
@@ -364,7 +368,7 @@ def test_a_claim_costs_the_same_whatever_waits_or_is_finished(store, connection)
     assert among_many == pytest.approx(alone, rel=0.05)
 
 
-def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connection):
+def test_a_claim_under_a_limit_costs_the_same_with_any_number_of_waiting_runs(store, connection):
     lane = limited_lane(LANE, TASK)
     name, _ = range_of(lane)
     statements = {
@@ -392,14 +396,14 @@ def test_a_claim_under_a_limit_costs_the_same_however_much_waits(store, connecti
 
 
 def scans(plan: Any, table: str) -> bool:
-    """Say whether a plan reads all of a table."""
+    """Return whether a plan reads a whole table."""
     here = plan["Node Type"] == "Seq Scan" and plan.get("Relation Name") == table
     return here or any(scans(part, table) for part in plan.get("Plans", []))
 
 
-def test_a_settle_finds_its_runs_by_their_ids_whatever_the_statistics_say(store, connection):
+def test_a_settle_finds_its_runs_by_their_ids_under_any_statistics(store, connection):
     enqueue_many(store, 500)
-    # Nothing runs when the rows are counted, so an index of running ones would look empty.
+    # No run is running when the rows are counted, so an index of running runs would look empty.
     connection.execute("ANALYZE")
     connection.commit()
     columns = _endings([success(found) for found in claim(store, 200)])
@@ -413,7 +417,7 @@ def test_a_settle_finds_its_runs_by_their_ids_whatever_the_statistics_say(store,
 # -- a disk that is full --
 
 
-def test_a_full_disk_is_named_and_leaves_nothing_half_written(store, connection):
+def test_a_full_disk_raises_an_error_and_leaves_nothing_half_written(store, connection):
     connection.execute(
         "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';"

@@ -1,4 +1,4 @@
-"""A server that crashes while a commit is under way, and uses its transaction number again."""
+"""A server that crashes during a commit, and then uses the transaction's number again."""
 
 from contextlib import closing
 
@@ -21,7 +21,7 @@ def url(private_postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def store(url: str):
-    """A store in it, which has written before."""
+    """A store in the database, which has written before."""
     with closing(open_store(url)) as store:
         register(store)
         store.do(order(key="before"))
@@ -30,7 +30,7 @@ def store(url: str):
 
 @pytest.fixture
 def crash_before_commit(url: str, private_postgres: PostgresServer, monkeypatch):
-    """The server crashes before it receives the next COMMIT; others write before we are back."""
+    """Crash the server before it receives the next COMMIT. Others write before we connect again."""
     with psycopg.connect(url, autocommit=True) as another:
         another.execute("CREATE TABLE others (id integer)")
     commit_now = PostgresSession.commit_now
@@ -47,7 +47,7 @@ def crash_before_commit(url: str, private_postgres: PostgresServer, monkeypatch)
     monkeypatch.setattr(PostgresSession, "commit_now", crash)
 
 
-def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, crash_before_commit):
+def test_an_acknowledged_enqueue_was_not_undone_by_a_crash(store, crash_before_commit):
     op = order(key="k")
 
     answer = store.do(op)
@@ -56,6 +56,6 @@ def test_an_enqueue_that_is_acknowledged_was_not_taken_back_by_a_crash(store, cr
     assert store.get_run(op.run_id) is not None
 
 
-def test_an_op_that_a_crash_may_have_taken_back_is_not_acknowledged(store, crash_before_commit):
+def test_an_op_that_a_crash_may_have_undone_is_not_acknowledged(store, crash_before_commit):
     with pytest.raises(StoreUnavailable, match="is unknown"):
         store.do(PauseQueue("default", True, "me", ""))

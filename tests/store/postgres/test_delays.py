@@ -1,7 +1,8 @@
-"""How long others wait for somebody who sits in a transaction with a keyed enqueue: not at all.
+"""How long an open transaction with a keyed enqueue delays other callers: not at all.
 
-`make prove` lets him sit for ten seconds and holds every verb to 50 ms; under the load of
-`make test` the time says little, and what counts is that no session ever waited for a lock.
+In `make prove` the transaction is open for ten seconds and every verb has to take less than 50 ms.
+Under the load of `make test` the times mean little. There, the test checks that no session ever
+waited for a lock.
 """
 
 import threading
@@ -30,7 +31,7 @@ _WAITING = """
 
 @contextmanager
 def counting_waits(url: str) -> Iterator[list[int]]:
-    """Look over and over, for a block, how many sessions wait for another's lock."""
+    """Count repeatedly, during a block, how many sessions wait for a lock of another session."""
     seen: list[int] = []
     ended = threading.Event()
 
@@ -49,7 +50,7 @@ def counting_waits(url: str) -> Iterator[list[int]]:
 
 
 @pytest.mark.scaled
-def test_a_caller_who_sits_in_a_transaction_with_a_key_delays_no_verb(url, store, connection):
+def test_an_open_transaction_with_a_key_delays_no_verb(url, store, connection):
     took: dict[str, list[float]] = defaultdict(list)
 
     def timed(verb: str, act: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -81,7 +82,7 @@ def test_a_caller_who_sits_in_a_transaction_with_a_key_delays_no_verb(url, store
 
     longest = {verb: round(max(seconds), 4) for verb, seconds in took.items()}
     broken = [verb for verb, seconds in longest.items() if seconds > LIMIT_SECONDS]
-    broken += ["somebody waited for a lock"] * any(waits)
+    broken += ["a session waited for a lock"] * any(waits)
     document = {
         "measured": {
             "transaction_open_seconds": SITS_SECONDS,

@@ -1,4 +1,4 @@
-"""PostgreSQL only: upkeep is done by one of many workers, and costs no more with many of them."""
+"""PostgreSQL only: one of many workers does the upkeep, and it costs no more with many of them."""
 
 import json
 import time
@@ -52,19 +52,19 @@ MANY = 1000
 
 @pytest.fixture
 def other(url: str, store: Any) -> Iterator[Any]:
-    """The store as another worker sees it."""
+    """The same store, as another worker opens it."""
     with closing(open_store(url)) as other:
         yield other
 
 
 def hold(connection: psycopg.Connection[Any], duty: str) -> None:
-    """Hold a duty as a worker does that is in the middle of it, until the transaction ends."""
+    """Hold a duty until the transaction ends, as a worker does that is carrying it out."""
     place = {"duty": duty, "longest": "300s"}
     assert connection.execute(load("postgres", "tick")["lock_duty"], place).fetchone()[0]
 
 
 def add_workers(connection: psycopg.Connection[Any], count: int, *, tasks: int = 150) -> None:
-    """Let so many workers of one program be live, and no others."""
+    """Replace the live workers by a number of workers of one program."""
     names = json.dumps([f"shop.module{number}:task" for number in range(tasks)])
     connection.execute("DELETE FROM duly_workers")
     connection.execute(
@@ -77,10 +77,10 @@ def add_workers(connection: psycopg.Connection[Any], count: int, *, tasks: int =
 
 
 class TestTurns:
-    """One worker does what one of all suffices for."""
+    """A duty that one worker does for all."""
 
     @pytest.mark.parametrize("op", DUTIES, ids=lambda op: type(op).__name__)
-    def test_a_duty_is_done_once_in_its_interval_by_whoever_comes_first(self, store, other, op):
+    def test_a_duty_is_done_once_in_its_interval_by_the_first_worker(self, store, other, op):
         op = op._replace(turn=TURN)
 
         first, second = store.do(op), other.do(op)
@@ -89,13 +89,13 @@ class TestTurns:
         assert second is None
 
     @pytest.mark.parametrize("op", DUTIES, ids=lambda op: type(op).__name__)
-    def test_who_asks_without_a_turn_does_it_at_any_time(self, store, other, connection, op):
+    def test_an_op_without_a_turn_is_done_at_any_time(self, store, other, connection, op):
         store.do(op._replace(turn=TURN))
         hold(connection, "duty")
 
         assert other.do(op) is not None
 
-    def test_it_is_done_again_when_the_interval_is_over(self, store, other, connection):
+    def test_a_duty_is_done_again_after_its_interval(self, store, other, connection):
         op = Tick(100, TURN)
         store.do(op)
         connection.execute("UPDATE duly_duties SET done_at = done_at - interval '61 seconds'")
@@ -104,7 +104,7 @@ class TestTurns:
         assert other.do(op) is not None
         assert store.do(op) is None
 
-    def test_a_clock_that_was_set_back_does_not_put_a_duty_off(self, store, other, connection):
+    def test_a_clock_that_was_set_back_does_not_postpone_a_duty(self, store, other, connection):
         op = Tick(100, TURN)
         store.do(op)
         connection.execute("UPDATE duly_duties SET done_at = done_at + interval '1 day'")
@@ -112,7 +112,7 @@ class TestTurns:
 
         assert other.do(op) is not None
 
-    def test_two_workers_never_do_it_at_the_same_time(self, store, connection):
+    def test_two_workers_never_do_a_duty_at_the_same_time(self, store, connection):
         hold(connection, "tick")
 
         with_interval = store.do(Tick(100, DutyTurn("tick", MINUTE)))
@@ -122,7 +122,7 @@ class TestTurns:
         assert (with_interval, without) == (None, None)
         assert another is not None
 
-    def test_nothing_is_noted_of_a_duty_that_failed(self, store, other, monkeypatch):
+    def test_a_duty_that_failed_does_not_count_as_done(self, store, other, monkeypatch):
         op = Prune(1, 100, turn=TURN)
         execute = PostgresSession.execute
 
@@ -138,7 +138,7 @@ class TestTurns:
 
         assert other.do(op) is not None
 
-    def test_when_the_holder_is_killed_the_next_who_asks_does_it(self, url, store, connection):
+    def test_a_duty_whose_holder_is_killed_is_done_by_the_next_worker(self, url, store, connection):
         op = Tick(100, DutyTurn("tick", 0.1))
         hold(connection, "tick")
         assert store.apply([op]) == [None]
@@ -149,7 +149,7 @@ class TestTurns:
 
         assert store.do(op) is not None
 
-    def test_a_holder_that_is_frozen_delays_what_is_due_by_a_second(self, store, connection):
+    def test_a_frozen_holder_delays_due_runs_by_a_second(self, store, connection):
         run_id = enqueue_one(store, delay_seconds=0.001)
         wait_until(lambda: store.peek().next_due_in <= 0, seconds=TIMEOUT, what="it is due")
         hold(connection, "tick")
@@ -179,7 +179,7 @@ class TestTurns:
 
 
 class TestManyWorkers:
-    """What upkeep reads does not grow with the number of live workers."""
+    """The reads of upkeep do not grow with the number of live workers."""
 
     STATEMENTS = ("tick.unpark", "tick.park", "carry.seen_to", "recover.watchers")
 
@@ -209,7 +209,7 @@ class TestManyWorkers:
 
         assert {name: many[name] for name in many if many[name] > few[name] + 20} == {}
 
-    def test_all_lists_of_tasks_are_taken_into_account(self, store):
+    def test_a_tick_considers_the_tasks_of_every_worker(self, store):
         for number in range(50):
             register(store, f"worker {number}", tasks=(f"shop:task{number % 5}", OTHER_TASK))
         store.do(Tick(100))
@@ -240,7 +240,7 @@ class TestManyWorkers:
 
 
 class TestWatchers:
-    """A few workers look at the beats of all."""
+    """A few workers watch the beats of all."""
 
     LATELY = 6.25
 
@@ -252,13 +252,13 @@ class TestWatchers:
         return [name for (name,) in names if pulse.is_watcher({name}, self.LATELY)]
 
     @pytest.mark.parametrize("workers", [1, WATCHERS, WATCHERS + 1, 100])
-    def test_all_of_few_and_a_few_of_many_are(self, store, connection, workers):
+    def test_at_most_a_few_workers_are_watchers(self, store, connection, workers):
         add_workers(connection, workers)
         connection.commit()
 
         assert len(self.watchers(store, workers)) == min(workers, WATCHERS)
 
-    def test_those_that_no_longer_beat_are_none(self, store, connection):
+    def test_workers_that_no_longer_beat_are_not_watchers(self, store, connection):
         add_workers(connection, 30)
         connection.commit()
         before = self.watchers(store, 30)
@@ -274,7 +274,7 @@ class TestWatchers:
         assert set(before).isdisjoint(after)
 
     @pytest.mark.parametrize("step", ["1 hour", "-1 hour"])
-    def test_when_the_servers_clock_was_set_everybody_is_until_they_have_beaten(
+    def test_after_a_step_of_the_servers_clock_all_workers_are_watchers_until_they_beat(
         self, store, connection, step
     ):
         add_workers(connection, 30)
@@ -288,7 +288,7 @@ class TestWatchers:
 
         assert len(self.watchers(store, 30)) == WATCHERS
 
-    def test_a_reading_tells_each_workers_own_lease(self, store, connection):
+    def test_a_reading_contains_each_workers_own_lease(self, store, connection):
         add_workers(connection, 300)
         connection.execute("UPDATE duly_workers SET lease_seconds = 99 WHERE id = md5('7')")
         connection.commit()
@@ -299,11 +299,11 @@ class TestWatchers:
 
 
 class TestRechecks:
-    """A look at all waits is a few statements, and none if nothing has happened since the last."""
+    """A recheck of all waits is a few statements, and one if nothing has happened since."""
 
     @pytest.fixture
     def looks(self, monkeypatch) -> list[str]:
-        """Which statements about waits were sent."""
+        """The statements about waits that were sent."""
         steps = load("postgres", "steps")
         names = {
             steps[name]: name
@@ -332,7 +332,7 @@ class TestRechecks:
         connection.commit()
 
     def recheck(self, store: Any, limit: int) -> int:
-        """Look at all waits as a worker does; return how many go on."""
+        """Recheck all waits as a worker does; return how many runs continue."""
         roused, op = 0, RecheckWaits("", limit, DutyTurn("recheck", 0.000_001))
         while True:
             found = store.do(op)
@@ -341,14 +341,14 @@ class TestRechecks:
                 return roused
             op = op._replace(after=found.after, counted=found.counted)
 
-    def test_a_batch_of_waits_is_two_statements(self, store, connection, looks):
+    def test_a_batch_of_waits_takes_two_statements(self, store, connection, looks):
         self.add_waits(connection, 2500)
 
         assert self.recheck(store, 1000) == 0
 
         assert looks == ["counted", *["pending", "wake"] * 3, "note_rechecked"]
 
-    def test_it_looks_at_none_of_them_while_nothing_happens(self, store, connection, looks):
+    def test_a_recheck_reads_no_waits_if_nothing_has_happened(self, store, connection, looks):
         self.add_waits(connection, 10)
         self.recheck(store, 100)
         looks.clear()
@@ -357,7 +357,7 @@ class TestRechecks:
 
         assert looks == ["counted"]
 
-    def test_a_run_that_ends_has_them_looked_at_again(self, store, connection, looks):
+    def test_the_end_of_a_run_makes_the_next_recheck_read_the_waits(self, store, connection, looks):
         self.add_waits(connection, 10)
         self.recheck(store, 100)
         looks.clear()
@@ -369,9 +369,7 @@ class TestRechecks:
 
         wait_until(is_looked_at, seconds=TIMEOUT, what="the server counts the end")
 
-    def test_they_are_looked_at_in_any_case_when_the_last_time_is_long_ago(
-        self, store, connection, looks
-    ):
+    def test_a_recheck_long_after_the_last_one_reads_the_waits(self, store, connection, looks):
         self.add_waits(connection, 10)
         self.recheck(store, 100)
         looks.clear()
@@ -382,7 +380,7 @@ class TestRechecks:
 
         assert "pending" in looks
 
-    def test_a_look_that_broke_off_does_not_count(self, store, connection, looks):
+    def test_a_recheck_that_was_interrupted_does_not_count(self, store, connection, looks):
         self.add_waits(connection, 10)
         found = store.do(RecheckWaits("", 5, DutyTurn("recheck", 0.000_001)))
         assert found.after

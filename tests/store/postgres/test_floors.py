@@ -1,4 +1,4 @@
-"""What statements read while dead entries cannot be removed, and with thousands of queues."""
+"""The reads of statements while dead index entries cannot be removed, and with many queues."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -28,7 +28,7 @@ from tests.store.conformance.verbs import (
 )
 from tests.store.postgres.plans import BATCH, LIMITED_LANE, Server, fill
 from tests.store.postgres.statements import CASES
-from tests.store.postgres.test_plans import too_dear
+from tests.store.postgres.test_plans import find_excess
 
 pytestmark = [
     pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS),
@@ -37,7 +37,7 @@ pytestmark = [
 
 DEAD = 5_000
 DEAD_WAITING = 5 * DEAD
-"""More, because a tick that promotes many runs may read many entries."""
+"""More than in other indexes, because a tick that promotes many runs may read many entries."""
 QUEUES = 2_000
 CLAIMS = {
     "claim.take",
@@ -73,19 +73,17 @@ def server(url: str) -> Iterator[Server]:
     [((LANE, LIMITED_LANE), CLAIMS), ((LANE, "carried"), OTHERS)],
     ids=["claims", "upkeep"],
 )
-def test_statements_do_not_walk_over_dead_entries_below_floors(
-    server, url, monkeypatch, lanes, names
-):
+def test_statements_do_not_read_dead_entries_below_floors(server, url, monkeypatch, lanes, names):
     with held_snapshot(url):
         leave_dead(server.connection, *lanes)
-        without_floors = dear(server, names)
+        without_floors = statements_over_bound(server, names)
         look(url, monkeypatch)
 
-        assert dear(server, names) == []
+        assert statements_over_bound(server, names) == []
         assert {words.split()[0] for words in without_floors} >= names - {"claim.limited_queues"}
 
 
-def test_a_worker_that_asks_for_cancellations_does_not_walk_over_runs_that_have_ended(server, url):
+def test_the_read_of_cancel_requests_does_not_touch_ended_runs(server, url):
     with held_snapshot(url):
         server.connection.execute(
             "INSERT INTO duly_runs (id, task, queue, lane, priority, created_at, due_at, arguments,"
@@ -96,10 +94,10 @@ def test_a_worker_that_asks_for_cancellations_does_not_walk_over_runs_that_have_
         )
         server.connection.execute("DELETE FROM duly_runs WHERE task = 'gone'")
 
-        assert dear(server, {"inspect.cancel_requests"}) == []
+        assert statements_over_bound(server, {"inspect.cancel_requests"}) == []
 
 
-def test_counts_under_a_limit_do_not_walk_over_runs_that_have_ended(server, url):
+def test_counts_under_a_limit_do_not_read_ended_runs(server, url):
     with held_snapshot(url):
         for lane in (LANE, LIMITED_LANE):
             server.connection.execute(
@@ -120,12 +118,12 @@ def test_counts_under_a_limit_do_not_walk_over_runs_that_have_ended(server, url)
 
         with_floors = blocks_of(server, COUNTS)
 
-        assert dear(server, COUNTS) == []
+        assert statements_over_bound(server, COUNTS) == []
         assert all(with_floors[name] < without_floors[name] / 4 for name in COUNTS)
 
 
 @pytest.mark.parametrize("kind", ["queue", "task"])
-def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
+def test_a_count_from_a_floor_includes_runs_that_have_been_running_for_long(
     url, monkeypatch, postgres_kind, kind
 ):
     monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
@@ -151,7 +149,9 @@ def test_a_count_from_a_floor_sees_runs_that_have_been_running_for_long(
         assert [len(claims) for claims in after_one_ended] == [1, 0]
 
 
-def test_a_floor_of_a_clock_that_was_ahead_is_written_anew_and_moves_no_claim(url, postgres_kind):
+def test_a_floor_from_a_clock_that_was_ahead_is_written_again_and_does_not_affect_claims(
+    url, postgres_kind
+):
     lane, limits = limited_lane(LANE, TASK), ClaimLimits({TASK: 2})
     with closing(open_store(url)) as store, psycopg.connect(url, autocommit=True) as connection:
         register(store)
@@ -179,7 +179,7 @@ def test_statements_of_claims_read_as_little_with_thousands_of_queues(server):
         [TASK, QUEUES, [LANE, "other"]],
     )
 
-    assert dear(server, CLAIMS - {"claim.take_limited"}) == []
+    assert statements_over_bound(server, CLAIMS - {"claim.take_limited"}) == []
 
 
 def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
@@ -200,7 +200,7 @@ def test_a_slow_search_for_runs_puts_floors_in_force_and_a_fast_look_ends_them(
 
 
 def take(store: Any, limits: ClaimLimits) -> list[Claim]:
-    """Claim up to ten runs under these limits."""
+    """Claim up to ten runs under limits."""
     return store.do(ClaimRuns(WORKER, (Want(None, LANE, 10),), (TASK,), limits=limits))
 
 
@@ -214,7 +214,7 @@ def held_snapshot(url: str) -> Iterator[None]:
 
 
 def leave_dead(connection: psycopg.Connection[Any], *lanes: str) -> None:
-    """Leave entries of runs that are gone, before those that are ready."""
+    """Leave dead entries of removed runs in the indexes, before those of the ready runs."""
     for lane in lanes:
         connection.execute(
             "INSERT INTO duly_runs"
@@ -247,14 +247,16 @@ def in_force(connection: psycopg.Connection[Any]) -> bool:
 
 
 def blocks_of(server: Server, names: set[str]) -> dict[str, int]:
-    """Return how many blocks each of these statements reads."""
+    """Return how many blocks each statement reads."""
     with server.undone():
         return {
             case.name: server.blocks(case.sql, case.place) for case in CASES if case.name in names
         }
 
 
-def dear(server: Server, names: set[str]) -> list[str]:
-    """Return which of these statements read more than they may."""
+def statements_over_bound(server: Server, names: set[str]) -> list[str]:
+    """Return the statements that read more than they may."""
     with server.undone():
-        return [words for case in CASES if case.name in names for words in too_dear(server, case)]
+        return [
+            words for case in CASES if case.name in names for words in find_excess(server, case)
+        ]

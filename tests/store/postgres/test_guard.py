@@ -1,4 +1,4 @@
-"""Guard keys on PostgreSQL, where two transactions can ask for one key at the same time."""
+"""Keys of the guard on PostgreSQL, where two transactions can take one key at the same time."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -36,7 +36,7 @@ def fail(store: Any, owner: str, taken: Guarded) -> None:
 
 @contextmanager
 def closed_gate(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Stop the slow owner between its statement's values and its row, as preemption would."""
+    """Stop the slow owner's statement after it has its values, as preemption would."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         connection.execute(_SLOW_INSERTS)
         connection.execute(f"SELECT pg_advisory_lock({GATE})")
@@ -44,7 +44,7 @@ def closed_gate(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["failed", "forgotten"])
-def test_a_fence_grows_although_an_earlier_asker_is_given_the_key_later(url, store, is_forgotten):
+def test_a_fence_grows_although_an_earlier_caller_gets_the_key_later(url, store, is_forgotten):
     if not is_forgotten:
         fail(store, "first", acquire(store, "first"))
     with closing(open_store(url)) as another, closed_gate(url) as gate:

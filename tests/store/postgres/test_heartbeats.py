@@ -1,4 +1,4 @@
-"""PostgreSQL only: a beat that is acknowledged survives a crash of the server."""
+"""PostgreSQL only: a beat that is acknowledged is kept after a crash of the server."""
 
 import psycopg
 import pytest
@@ -18,7 +18,7 @@ def store(store_url: str):
     store.close()
 
 
-def test_a_beat_is_flushed_also_where_the_servers_default_is_not(store, store_url):
+def test_a_beat_is_flushed_even_if_the_servers_default_is_asynchronous(store, store_url):
     with psycopg.connect(store_url, autocommit=True, prepare_threshold=None) as connection:
         name = connection.execute("SELECT current_database()").fetchone()[0]
         connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")

@@ -1,4 +1,4 @@
-"""Names that callers of this process have taken in transactions of their own."""
+"""Names that callers of this process hold in transactions of their own."""
 
 import sys
 import threading
@@ -18,7 +18,7 @@ from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT, order
 
 
-def test_any_number_of_threads_note_names_at_the_same_time():
+def test_any_number_of_threads_can_record_names_at_the_same_time():
     known = HeldNames(
         ReconnectingConnection.__new__(ReconnectingConnection), lambda _line, _ops: []
     )
@@ -28,7 +28,7 @@ def test_any_number_of_threads_note_names_at_the_same_time():
         try:
             for number in range(5_000):
                 known.note(SendEvent(f"{thread}-{number}", "null"))
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
+        except BaseException as error:  # noqa: BLE001 - the test compares it
             errors.append(error)
 
     between = sys.getswitchinterval()
@@ -44,7 +44,7 @@ def test_any_number_of_threads_note_names_at_the_same_time():
     assert errors == []
 
 
-def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
+def test_callers_that_wait_for_a_held_name_do_not_delay_callers_of_another_name(
     store, url, connection, monkeypatch
 ):
     monkeypatch.setattr(held_names, "_AGAIN_SECONDS", 1.0)
@@ -63,13 +63,13 @@ def test_callers_who_want_a_held_name_do_not_hold_up_those_who_want_another(
         waiting = [callers.submit(store.apply, [order(key="held")]) for _ in range(40)]
         wait_until(lambda: "held" in tries, seconds=TIMEOUT, what="a try")
         assert store.do(order(key="free")).new
-        # One try for all that came at once, and one for the first of them alone.
+        # One attempt for all that arrived at once, and one for the first of them alone.
         assert tries.count("held") <= 2
         connection.commit()
         assert not any(each.result(TIMEOUT)[0].new for each in waiting)
 
 
-def test_callers_who_must_not_wait_share_one_thread_that_does(store, url, connection):
+def test_event_loop_callers_share_one_thread_that_waits(store, url, connection):
     answers: Queue[Any] = Queue()
     with closing(open_store(url)) as another:
         execute_dialogue(connection, partial(another.enqueue_on_connection, order(key="held")))

@@ -22,12 +22,12 @@ from tests.store.postgres.test_sessions import terminate_all
 from tests.store.postgres.verbs import InBackground
 
 NAME = "database.example"
-NOBODY = "127.0.0.99"
+UNUSED_ADDRESS = "127.0.0.99"
 """An address at which no server listens."""
 
 
 class NameServer:
-    """Answers lookups, as a test says."""
+    """Answers lookups with the addresses that a test sets."""
 
     def __init__(self) -> None:
         self.addresses = ["127.0.0.1"]
@@ -39,7 +39,7 @@ class NameServer:
         self._real = socket.getaddrinfo
 
     def getaddrinfo(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
-        """Return the addresses of the name; other names are really looked up."""
+        """Return the addresses of the name. Other names are resolved normally."""
         if not str(host).endswith(NAME):
             return self._real(host, port, *args, **options)
         self.lookups.append(host)
@@ -52,7 +52,7 @@ class NameServer:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
-    """A name server that knows where the database is."""
+    """A name server that knows the address of the database."""
     server = NameServer()
     monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
     yield server
@@ -65,7 +65,7 @@ def named_url(url: str) -> str:
     return url.replace("127.0.0.1", NAME)
 
 
-def test_a_worker_whose_connections_are_lost_beats_and_writes_while_the_name_server_hangs(
+def test_a_worker_that_lost_its_connections_beats_and_settles_while_the_name_server_hangs(
     named_url, connection, names
 ):
     with closing(open_store(named_url)) as store:
@@ -87,7 +87,7 @@ def test_a_connection_keeps_the_host_name_for_tls(named_url, names):
         assert (session.info.host, session.info.hostaddr) == (NAME, "127.0.0.1")
 
 
-def test_one_lookup_is_under_way_however_many_connections_wait(named_url, names):
+def test_only_one_lookup_is_under_way_while_several_connections_wait(named_url, names):
     address = Address(named_url)
     connect(address, HOT).close()
     names.answers.clear()
@@ -98,7 +98,7 @@ def test_one_lookup_is_under_way_however_many_connections_wait(named_url, names)
     assert names.lookups == [NAME, NAME]
 
 
-def test_a_lookup_that_fails_leaves_the_known_addresses(named_url, names):
+def test_a_lookup_that_fails_keeps_the_known_addresses(named_url, names):
     address = Address(named_url)
     connect(address, HOT).close()
     names.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
@@ -107,7 +107,7 @@ def test_a_lookup_that_fails_leaves_the_known_addresses(named_url, names):
         assert session.info.hostaddr == "127.0.0.1"
 
 
-def test_the_first_lookup_is_waited_for(named_url, names, monkeypatch):
+def test_a_connection_waits_for_the_first_lookup(named_url, names, monkeypatch):
     monkeypatch.setattr(host_lookup, "LOOKUP_SECONDS", 0.0)
     names.answers.clear()
 
@@ -118,7 +118,7 @@ def test_the_first_lookup_is_waited_for(named_url, names, monkeypatch):
         assert session.info.hostaddr == "127.0.0.1"
 
 
-def test_a_name_that_is_not_known_is_an_outage_with_a_reason(named_url, names):
+def test_an_unknown_name_is_an_outage_with_a_reason(named_url, names):
     names.error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     with pytest.raises(StoreUnavailable, match=f"'{NAME}'.*Name or service not known"):
@@ -128,8 +128,8 @@ def test_a_name_that_is_not_known_is_an_outage_with_a_reason(named_url, names):
 class TestFailover:
     """The name has another address than before."""
 
-    def test_a_name_server_that_answers_is_followed_at_once(self, named_url, names):
-        names.addresses = [NOBODY]
+    def test_a_new_answer_of_the_name_server_is_used_at_once(self, named_url, names):
+        names.addresses = [UNUSED_ADDRESS]
         address = Address(named_url)
         with pytest.raises(StoreUnavailable):
             connect(address, HOT)
@@ -141,7 +141,7 @@ class TestFailover:
         self, named_url, names, monkeypatch
     ):
         monkeypatch.setattr(host_lookup, "PATIENCE_SECONDS", TIMEOUT)
-        names.addresses = [NOBODY]
+        names.addresses = [UNUSED_ADDRESS]
         address = Address(named_url)
         with pytest.raises(StoreUnavailable):
             connect(address, HOT)
@@ -154,7 +154,7 @@ class TestFailover:
         names.answers.set()
 
         connecting.answer()
-        assert tried.addresses == [NOBODY, "127.0.0.1"]
+        assert tried.addresses == [UNUSED_ADDRESS, "127.0.0.1"]
 
     def test_a_slow_answer_is_used_if_the_old_server_is_read_only(
         self, named_url, names, monkeypatch
@@ -171,7 +171,7 @@ class TestFailover:
         assert tried.first.wait(TIMEOUT)
         names.answers.set()
 
-        # No server listens there, but that is where it has to be.
+        # No server listens there, but that address has to be tried.
         with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.2"):
             connecting.answer()
         assert tried.addresses == ["127.0.0.1", "127.0.0.2"]
@@ -199,7 +199,7 @@ class _Tried:
 
 
 def _tried_addresses(monkeypatch: pytest.MonkeyPatch) -> _Tried:
-    """Note the addresses that connections are opened to."""
+    """Record the addresses to which connections are opened."""
     tried = _Tried()
     session = connection_module.PostgresSession
     connect_as_usual = session.connect

@@ -1,4 +1,4 @@
-"""Keys on PostgreSQL, where several transactions can ask for one key at the same time."""
+"""Keys on PostgreSQL, where several transactions can take one key at the same time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -61,12 +61,12 @@ SELECT count(*) FROM pg_locks
  WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 FEW_LOCKS = 60
-"""What a transaction needs for the tables and indexes that it touches."""
+"""The number of locks that a transaction needs for the tables and indexes that it touches."""
 
 
 @pytest.fixture
 def watcher(url: str, store: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that looks on, outside of any transaction."""
+    """A connection that observes the database, outside of any transaction."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         yield connection
 
@@ -92,8 +92,10 @@ def key_of(text: str, *other_names: str) -> Key:
     return key(text)._replace(other_names=other_names)
 
 
-def test_a_key_in_force_is_answered_while_another_transaction_writes_its_row(store, connection):
-    """As a settle does; if the two waited for one another, they would end in a deadlock."""
+def test_an_enqueue_with_a_key_in_force_returns_while_another_transaction_writes_its_row(
+    store, connection
+):
+    """As a settle does. If the two waited for each other, they would deadlock."""
     known = enqueue_one(store, key="k")
     connection.execute("UPDATE duly_keys SET expires_at = now() + interval '1 day'")
 
@@ -110,7 +112,7 @@ def test_a_key_in_force_is_answered_while_another_transaction_writes_its_row(sto
 
 
 @pytest.mark.parametrize("enqueue", [in_a_transaction_of_its_own, in_a_callers_transaction])
-def test_a_key_that_is_taken_in_between_is_answered_with_its_run(
+def test_an_enqueue_returns_the_run_whose_key_was_taken_in_between(
     url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted]
 ):
     late = order(key="k")
@@ -131,7 +133,7 @@ def test_a_key_that_is_taken_in_between_is_answered_with_its_run(
 
 
 @pytest.mark.parametrize("enqueue", [in_a_transaction_of_its_own, in_a_callers_transaction])
-def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
+def test_an_enqueue_returns_the_run_whose_retry_took_the_key_in_between(
     url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted]
 ):
     first = enqueue_and_claim(store, key=key("k", active_only=True))
@@ -160,7 +162,7 @@ def test_a_key_that_a_retry_takes_back_in_between_is_answered_with_its_run(
 def test_a_run_has_its_key_if_the_key_is_reset_inside_its_enqueue(
     url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted], is_expired
 ):
-    """The reset comes after the insert has met the key of another run."""
+    """The reset follows after the insert has conflicted with the key of another run."""
     late = order(key="k")
     if is_expired:
         enqueue_one(store, key="k")
@@ -188,7 +190,7 @@ def test_a_run_has_its_key_if_the_key_is_reset_inside_its_enqueue(
     assert (again.run_id, again.new) == (late.run_id, False)
 
 
-def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
+def test_a_retry_takes_the_key_of_a_run_that_ends_in_between(store, watcher):
     first = enqueue_and_claim(store, key=key("k", active_only=True))
     assert fail(store, first) is Settled.DONE
     second = enqueue_and_claim(store, key=key("k", active_only=True))
@@ -217,7 +219,7 @@ def test_a_retry_takes_a_key_whose_run_ends_in_between(store, watcher):
     ],
 )
 @pytest.mark.parametrize("other_knows", [True, False])
-def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_run(
+def test_an_enqueue_returns_the_run_whose_key_was_taken_under_another_name_in_between(
     url, store, watcher, enqueue: Callable[[str, Enqueue], Accepted], other_knows
 ):
     late = order(task=TASK, key=key_of("k", OTHER_TASK))
@@ -229,7 +231,7 @@ def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_
         seconds=TIMEOUT,
         what="the insert of the key to be under way",
     )
-    # A process of before the rename does not know the new name.
+    # A process from before the rename does not know the new name.
     names = (TASK,) if other_knows else ()
     other = order(task=OTHER_TASK, key=key_of("k", *names))
     first = InBackground(lambda: on_a_connection_that_commits_by_itself(url, other))
@@ -243,7 +245,7 @@ def test_a_key_that_is_taken_under_another_name_in_between_is_answered_with_its_
 
 
 @pytest.mark.parametrize("is_expired", [False, True])
-def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
+def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_holds_it(
     url, store, connection, is_expired
 ):
     wanted = key_of("k", OTHER_TASK)._replace(active_only=True)
@@ -271,7 +273,7 @@ def test_a_caller_that_waited_for_a_key_locks_no_row_of_the_run_that_has_it(
             waiting.rollback()
 
 
-def test_a_process_that_does_not_know_the_new_name_finds_its_keys(store):
+def test_a_key_of_a_process_that_does_not_know_the_new_name_is_found(store):
     first = store.do(order(task=TASK, key=key_of("k", OTHER_TASK)))
 
     answer = store.do(order(task=OTHER_TASK, key="k"))
@@ -300,7 +302,7 @@ def test_a_redriven_run_holds_its_key_under_all_names(store):
 def test_a_retry_that_is_refused_holds_its_key_under_no_name(store):
     held = enqueue_and_claim(store, key=key_of("k", OTHER_TASK)._replace(active_only=True))
     succeed(store, held)
-    # A process that knows one name only takes the key under that name only.
+    # A process that knows only one name takes the key only under that name.
     other = enqueue_one(store, task=OTHER_TASK, key=key("k", active_only=True))
 
     refused = redrive(store, held.run_id, other_names=(OTHER_TASK,))

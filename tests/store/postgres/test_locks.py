@@ -1,4 +1,4 @@
-"""Locks on PostgreSQL, where writes share connections and can wait for one another there."""
+"""Locks on PostgreSQL, where writes share connections and can wait for each other."""
 
 from contextlib import closing
 from typing import Any
@@ -35,7 +35,7 @@ def test_a_lock_is_renewed_while_other_writes_of_its_process_wait(url, store, co
     assert is_waiting
 
 
-def test_a_lock_is_renewed_while_a_transaction_that_asked_for_it_is_open(store, url):
+def test_a_lock_is_renewed_while_a_transaction_that_tries_to_take_it_is_open(store, url):
     assert take(store).is_ours
     with closing(open_store(url)) as another:
         line = another._here().writers._lines["operate"]
@@ -51,8 +51,8 @@ def test_a_lock_is_renewed_while_a_transaction_that_asked_for_it_is_open(store, 
     assert is_renewed
 
 
-def test_an_owner_that_asks_again_does_not_own_what_another_one_took_meanwhile(url, store):
-    """The first reply was lost, say, and the time of the lock is over."""
+def test_a_repeated_acquire_does_not_own_a_lock_that_another_owner_took_meanwhile(url, store):
+    """For example, the reply to the first acquire was lost and the time of the lock has passed."""
     assert store.do(AcquireLock("index", "a", "a host", 1)).is_ours
     again = AcquireLock("index", "a", "a host", SECOND)
     with closing(open_store(url)) as another:
@@ -74,7 +74,7 @@ def test_an_owner_that_asks_again_does_not_own_what_another_one_took_meanwhile(u
 
 
 def test_ops_of_several_kinds_lock_queues_in_one_order(url, store, connection):
-    """Otherwise two commits with the same ops in another order wait for each other."""
+    """Otherwise two commits with the same ops in another order would wait for each other."""
     first, last = PauseQueue("a", True, ACTOR, ""), LimitQueue("b", 3, ACTOR, "")
     store.apply([first, last])
     connection.execute("SELECT FROM duly_queues WHERE name = 'a' FOR UPDATE")

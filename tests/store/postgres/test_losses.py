@@ -1,9 +1,9 @@
-"""PostgreSQL only: the network breaks at every single point of every verb, and nothing is doubled.
+"""PostgreSQL only: the network breaks at each point of each verb, and nothing is doubled.
 
-A proxy counts what the client sends and cuts the connection at the n-th piece: before the server
-sees it, or after the server has answered it, when the client cannot know what became of it, or
-only on the client's side.
-Each test repeats its verb with n = 1, 2, 3… until the verb is through before the cut.
+A proxy counts the pieces that the client sends, and cuts the connection at the n-th piece. The cut
+is made before the server sees the piece, or after the server has answered it, when the client
+cannot know the outcome, or only on the client's side. Each test repeats its verb with n = 1, 2, 3…
+until the verb ends before the cut.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ from tests.store.conformance.verbs import (
 
 @pytest.fixture(autouse=True)
 def _patience_with_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a backend may need longer than usual to end."""
+    """On a busy machine a server process may need longer than usual to end."""
     monkeypatch.setattr("duly.store.postgres.reconnecting_connection.OLD_SESSION_SECONDS", 30.0)
 
 
@@ -70,7 +70,7 @@ def proxy(proxied: tuple[CuttingProxy, str]) -> CuttingProxy:
 
 @pytest.fixture
 def store(proxied: tuple[CuttingProxy, str]) -> Iterator[Any]:
-    """A store whose every connection goes through the proxy."""
+    """A store that sends every connection through the proxy."""
     with opened_through(proxied[1]) as store:
         yield store
 
@@ -79,7 +79,7 @@ def store(proxied: tuple[CuttingProxy, str]) -> Iterator[Any]:
 def opened_through(url: str) -> Iterator[Any]:
     """Open a store at the URL of a proxy, with a live worker."""
     with closing(open_store(url)) as store:
-        # Hints go out in a thread of their own and would be counted among the verb's pieces.
+        # Hints are sent by a thread of their own, and would be counted among the verb's pieces.
         store._here().writers.hints._notifier.poke = lambda *_: None
         register(store)
         yield store
@@ -87,19 +87,19 @@ def opened_through(url: str) -> Iterator[Any]:
 
 @pytest.fixture
 def reader(url: str) -> Iterator[Any]:
-    """The same store past the proxy, to see what is really there."""
+    """The same store without the proxy, to read the committed rows."""
     with closing(open_store(url)) as reader:
         yield reader
 
 
 @pytest.fixture(params=[UNSEEN, UNANSWERED, HALF_OPEN])
 def sweep(request: pytest.FixtureRequest, proxy: CuttingProxy) -> Callable[..., int]:
-    """Repeats something with a cut at every point of it; returns how many cuts there were."""
+    """Repeat an action with a cut at each of its points; return the number of cuts."""
     return partial(cut_everywhere, proxy, request.param)
 
 
 def execute(url: str, sql: str) -> None:
-    """Run a statement past the store."""
+    """Run a statement without the store."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql)
 
@@ -116,10 +116,10 @@ def test_an_enqueue_is_accepted_once(store, reader, sweep, options):
     assert sweep(nothing, act) >= 1
 
 
-def test_a_run_that_ended_before_its_enqueue_knew_is_not_accepted_again(
+def test_a_run_that_ended_before_the_reply_to_its_enqueue_is_not_accepted_again(
     store, reader, proxy, monkeypatch
 ):
-    # Both times the same statement, so that it is prepared when its answer is cut.
+    # The same statement each time, so that it is prepared when its answer is cut.
     monkeypatch.setattr(store._here().writers.hints, "may_piggyback", lambda: False)
     enqueue_and_claim(store)
 
@@ -155,7 +155,7 @@ def test_a_keyed_enqueue_is_accepted_once_and_as_new(store, reader, sweep):
     assert sweep(nothing, act) >= 5
 
 
-def test_a_claim_knows_all_that_it_took(store, reader, sweep):
+def test_a_claim_returns_all_runs_that_it_took(store, reader, sweep):
     def arrange():
         return enqueue_many(store, 3)
 
@@ -181,7 +181,7 @@ def test_a_settle_is_written_once(store, reader, sweep):
     assert sweep(arrange, act) >= 1
 
 
-def test_settles_of_both_kinds_are_written_once(store, reader, sweep):
+def test_settles_of_several_verdicts_are_written_once(store, reader, sweep):
     def arrange():
         enqueue_many(store, 3)
         return claim(store)
@@ -210,7 +210,7 @@ def test_a_recovery_is_done_once(url, store, reader, sweep):
     assert sweep(arrange, act) >= 3
 
 
-def test_acts_of_operators_are_done_and_recorded_once(store, reader, sweep):
+def test_operator_actions_are_done_and_recorded_once(store, reader, sweep):
     def arrange():
         return enqueue_and_fail(store), enqueue_one(store)
 
@@ -246,7 +246,7 @@ def test_log_lines_are_written_once_if_the_answer_to_their_commit_is_lost(store,
     assert [line.message for line in reader.list_logs(held.run_id, 10)] == ["one", "two"]
 
 
-def test_reads_are_answered(store, sweep):
+def test_reads_return_their_answers(store, sweep):
     def arrange():
         return enqueue_one(store)
 
@@ -257,8 +257,10 @@ def test_reads_are_answered(store, sweep):
     assert sweep(arrange, act) >= 1
 
 
-def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, sweep):
-    """A body cannot be repeated here, so a loss may end in an error: then nothing is there."""
+def test_a_task_transaction_commits_as_a_whole_or_not_at_all_and_reports_it(
+    url, store, reader, sweep
+):
+    """A body cannot be repeated, so a loss may raise an error. Then nothing was committed."""
     execute(url, "CREATE TABLE ledger (run uuid)")
     counted = "SELECT count(*) FROM ledger WHERE run = %(run)s"
 
@@ -285,9 +287,7 @@ def test_a_section_commits_all_or_nothing_and_says_which(url, store, reader, swe
     assert sweep(arrange, act) >= 3
 
 
-def test_what_a_claim_took_before_the_server_went_away_is_found_when_it_is_back(
-    store, reader, proxy
-):
+def test_runs_of_a_claim_before_an_outage_are_found_after_it(store, reader, proxy):
     enqueue_and_claim(store)
     wanted = enqueue_many(store, 2)
     proxy.cut_next_answer()

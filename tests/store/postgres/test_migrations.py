@@ -49,7 +49,7 @@ def watcher(url, store):
 
 @pytest.fixture
 def newer_code(monkeypatch):
-    """The code of the next version, which needs one migration more."""
+    """The code of the next version, which has one more migration."""
     step = SchemaMigration(STEPS[-1].version + 1, "probe", STEP)
     monkeypatch.setattr(migrator, "migrations", lambda _package: [*STEPS, step])
 
@@ -60,7 +60,7 @@ def migrate(url):
 
 
 def tables_indexed_under_a_lock(sql):
-    """Return the tables, not made by the same migration, that nobody can write while it runs."""
+    """Return the tables that cannot be written during a migration, except those that it creates."""
     sql = re.sub(r"--[^\n]*", "", sql)
     indexed = re.findall(
         r"CREATE\s+(?:UNIQUE\s+)?INDEX\s+(?!CONCURRENTLY)[^;]*?\bON\s+(?:ONLY\s+)?(\w+)",
@@ -89,7 +89,7 @@ def test_an_index_is_built_while_other_sessions_write_to_the_table(
     migrating = InBackground(lambda: migrate(url))
     try:
         wait_for_builder(watcher)
-        # With a lock_timeout, so that a locked table fails the test at once.
+        # This connection has a lock_timeout, so a locked table fails the test at once.
         watcher.execute("DELETE FROM duly_runs WHERE task = 'none'")
         written = enqueue_one(store)
     finally:
@@ -120,7 +120,7 @@ def test_an_index_whose_build_was_interrupted_is_built_by_the_next_migrate(
 
 
 def test_two_migrators_at_once_do_not_deadlock(store, url, connection, watcher, newer_code):
-    """The second one must not wait for the lock in a statement, whose snapshot the build awaits."""
+    """The build waits for the snapshots of statements, so no statement may wait for its lock."""
     write(connection)
 
     first = InBackground(lambda: migrate(url))
@@ -143,7 +143,7 @@ def test_two_migrators_at_once_do_not_deadlock(store, url, connection, watcher, 
     assert (first.answer(), second.answer()) == (["probe"], [])
 
 
-def test_a_migration_behind_a_pooler_runs_in_one_transaction(pgbouncer, newer_code, monkeypatch):
+def test_a_migration_through_a_pooler_runs_in_one_transaction(pgbouncer, newer_code, monkeypatch):
     url = pgbouncer.create_database()
     try:
         with monkeypatch.context() as older_code:
@@ -157,7 +157,7 @@ def test_a_migration_behind_a_pooler_runs_in_one_transaction(pgbouncer, newer_co
         pgbouncer.drop_database(url)
 
 
-def test_statements_outside_a_transaction_stand_first_in_every_migration():
+def test_statements_outside_a_transaction_are_first_in_every_migration():
     for step in STEPS:
         concurrent, rest = split(step.sql)
 
@@ -171,7 +171,7 @@ def test_statements_outside_a_transaction_stand_first_in_every_migration():
                 assert statement.startswith("DROP INDEX CONCURRENTLY IF EXISTS "), step.name
 
 
-def test_only_named_migrations_lock_a_table_with_rows_while_they_build_an_index():
+def test_only_listed_migrations_lock_a_table_with_rows_while_they_build_an_index():
     locking = {step.version for step in STEPS if tables_indexed_under_a_lock(step.sql)}
 
     assert locking == set(INDEXED_UNDER_A_LOCK)

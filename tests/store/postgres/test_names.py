@@ -1,6 +1,6 @@
-"""Statements call PostgreSQL's functions by their schema, so that no overload is called instead.
+"""Statements name the schema of PostgreSQL's functions, so that no overload is called instead.
 
-That their operators fit exactly is shown by the decoys among which the conformance suite runs.
+The conformance suite runs with decoys, which show that the types of all operators fit exactly.
 """
 
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS)
 _COMMENT_OR_TEXT = re.compile(r"--[^\n]*|'(?:[^']|'')*'")
 _CALL = re.compile(r"(?<![\w.])(?<!AS )([a-z_]\w*)\((?![\w, ]+\) AS\b)")
 _OF_THE_GRAMMAR = {"coalesce", "extract", "greatest", "least", "nullif", "unnest"}
-"""The parser knows these by itself; `unnest` of several arrays is one of them."""
+"""The parser itself defines these; `unnest` of several arrays is one of them."""
 
 
 def test_every_call_of_a_function_names_its_schema(url, postgres_kind):
@@ -32,8 +32,8 @@ def test_every_call_of_a_function_names_its_schema(url, postgres_kind):
     assert unnamed == {}
 
 
-def test_no_function_looks_its_names_up_by_the_search_path_of_its_caller(store, connection):
-    """A body of standard SQL is bound when it is created; one of PL/pgSQL whenever it runs.
+def test_no_function_resolves_names_by_the_search_path_of_its_caller(store, connection):
+    """Bodies of standard SQL are bound when they are created, and those of PL/pgSQL when they run.
 
     With a search path of its own, a function in SQL could not be inlined.
     """

@@ -30,7 +30,7 @@ FILLFACTOR = 100 if IS_SCALED else 20
 """With fewer rows, or more in each block, a scan of a table could stay below the bound."""
 CONSTANT = 60
 PER_ROW = 20
-"""Blocks. Rows have indexes: what was measured is up to 18 for each, and 24 for a lone one."""
+"""Blocks. Rows have indexes: the measured maximum is 18 for each row, and 24 for a single row."""
 
 STATISTICS = {
     "true": None,
@@ -43,7 +43,7 @@ STATISTICS = {
 PREPARED = [CASES, IN_CALLERS_SESSIONS]
 """The statements of each kind of session that keeps plans."""
 UNPREPARED = [IN_BODIES_SESSIONS, IN_BORROWED_SESSIONS]
-"""Those of each kind of session in which every run of a statement is planned."""
+"""The statements of each kind of session that plans every execution anew."""
 TIMES = 10
 """After its sixth run at the latest, the server keeps the plan of a prepared statement."""
 
@@ -60,14 +60,14 @@ def test_no_statistics_make_a_statement_read_more_than_its_rows(server):
     fill(server.connection, ROWS, fillfactor=FILLFACTOR)
     assert smallest(server.connection) > CONSTANT + PER_ROW * 2 * BATCH, "no scan goes unseen"
 
-    dear = dear_under_any_statistics(server)
+    excess = find_excess_under_any_statistics(server)
     server.connection.execute("ANALYZE")
-    dear_with_known_columns = dear_under_any_statistics(server)
+    excess_with_known_columns = find_excess_under_any_statistics(server)
 
-    assert (dear, dear_with_known_columns) == ([], [])
+    assert (excess, excess_with_known_columns) == ([], [])
 
 
-def test_a_plan_made_for_one_page_serves_a_table_that_has_grown(server, url):
+def test_a_plan_made_for_one_page_is_good_for_a_table_that_has_grown(server, url):
     fill(server.connection, BATCH, fillfactor=FILLFACTOR)
     server.connection.execute("ANALYZE")
     with ExitStack() as stack:
@@ -77,12 +77,12 @@ def test_a_plan_made_for_one_page_serves_a_table_that_has_grown(server, url):
         fill(server.connection, ROWS, beyond=BATCH)
         sessions.append((stack.enter_context(session(url)), IN_BODIES_SESSIONS))
 
-        dear = [words for other, cases in sessions for words in all_too_dear(other, cases)]
+        excess = [words for other, cases in sessions for words in find_all_excess(other, cases)]
 
-    assert dear == []
+    assert excess == []
 
 
-def test_an_enqueue_in_a_callers_session_reads_as_little_when_its_tables_have_grown(server):
+def test_an_enqueue_in_a_callers_session_reads_as_little_after_its_tables_have_grown(server):
     (case,) = (case for case in CASES if case.name == "enqueue.enqueue_in_callers_transaction")
     fill(server.connection, BATCH, fillfactor=FILLFACTOR)
     server.connection.execute("ANALYZE")
@@ -114,33 +114,33 @@ def keep_plans(server: Server, cases: Sequence[Case]) -> None:
                 server.blocks(case.sql, case.place)
 
 
-def dear_under_any_statistics(server: Server) -> list[str]:
-    """Return which statements read too much, and under which statistics."""
-    dear = []
+def find_excess_under_any_statistics(server: Server) -> list[str]:
+    """Return the statements that read too much, with the statistics under which they do."""
+    excess = []
     for name, forged in STATISTICS.items():
-        # What was rolled back has left dead rows, which would be counted with the next statements.
+        # The rollback left dead rows, which would be counted with the next statements.
         vacuum(server.connection)
-        dear += [f"statistics {name}: {words}" for words in dear_under(server, forged)]
-    return dear
+        excess += [f"statistics {name}: {words}" for words in find_excess_under(server, forged)]
+    return excess
 
 
-def dear_under(server: Server, forged: tuple[str, int] | None) -> list[str]:
-    """Return which statements read too much under these statistics."""
+def find_excess_under(server: Server, forged: tuple[str, int] | None) -> list[str]:
+    """Return the statements that read too much under these statistics."""
     cases = [case for cases in (*PREPARED, *UNPREPARED) for case in cases]
     with server.undone():
         if forged is not None:
             forge(server.connection, pages=forged[0], rows=forged[1])
-        return [words for case in cases for words in too_dear(server, case)]
+        return [words for case in cases for words in find_excess(server, case)]
 
 
-def all_too_dear(server: Server, cases: Sequence[Case]) -> list[str]:
-    """Return which statements read too much in this session."""
+def find_all_excess(server: Server, cases: Sequence[Case]) -> list[str]:
+    """Return the statements that read too much in this session."""
     with server.undone():
-        return [words for case in cases for words in too_dear(server, case)]
+        return [words for case in cases for words in find_excess(server, case)]
 
 
-def too_dear(server: Server, case: Case) -> list[str]:
-    """Return what to say of a statement that reads more blocks than it may."""
+def find_excess(server: Server, case: Case) -> list[str]:
+    """Return a message about a statement that reads more blocks than it may."""
     server.use(case.settings)
     blocks = server.blocks(case.sql, case.place)
     bound = CONSTANT + PER_ROW * case.rows

@@ -1,4 +1,4 @@
-"""PostgreSQL only: with many queues, parking and moving between lanes look at some in each turn."""
+"""PostgreSQL only: with many queues, each round of parking and moving reads some of the queues."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -27,14 +27,14 @@ from tests.store.conformance.verbs import (
 )
 from tests.store.postgres.plans import BATCH, Server, fill
 from tests.store.postgres.statements import CASES
-from tests.store.postgres.test_plans import too_dear
+from tests.store.postgres.test_plans import find_excess
 
 SOME = 10
-"""How many queues of a lane one look sees here."""
+"""The number of queues of a lane that one round reads here."""
 QUEUES = [f"queue {number:02}" for number in range(3 * SOME + 5)]
 FIRST_AND_LAST = QUEUES[0], QUEUES[-1]
 LOOKS = 4
-"""So many looks see them all."""
+"""The number of rounds that read them all."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +51,13 @@ def run_ids(store: Any) -> dict[str, str]:
 
 
 def a_moment_later(connection: psycopg.Connection[Any]) -> None:
-    """Let the second be over in which no other look is noted."""
+    """Let the second pass in which no other round is recorded."""
     connection.execute("UPDATE duly_duties SET done_at = done_at - interval '2 seconds'")
     connection.commit()
 
 
 def reached(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return behind which queue the next look begins, if it is not the first."""
+    """Return the queue after which the next round begins, if it is not the first."""
     found = connection.execute("SELECT reached FROM duly_duties WHERE reached <> ''").fetchall()
     connection.commit()
     return [queue for (queue,) in found]
@@ -65,12 +65,12 @@ def reached(connection: psycopg.Connection[Any]) -> list[str]:
 
 @pytest.mark.parametrize("postgres_kind", POSTGRES_KINDS)
 @pytest.mark.parametrize("name", ["tick.park", "carry.send_away"])
-def test_one_look_reads_as_little_with_hundreds_of_queues(many_queues, name):
+def test_one_round_reads_as_little_with_hundreds_of_queues(many_queues, name):
     (case,) = (case for case in CASES if case.name == name)
     of_two_lanes = 2 * BATCH
 
     with many_queues.undone():
-        assert too_dear(many_queues, case._replace(rows=of_two_lanes + BATCH)) == []
+        assert find_excess(many_queues, case._replace(rows=of_two_lanes + BATCH)) == []
 
 
 @pytest.fixture
@@ -89,21 +89,21 @@ def many_queues(url: str) -> Iterator[Server]:
         yield Server(connection)
 
 
-def test_looks_in_turn_park_the_runs_of_every_queue(store, connection, run_ids):
+def test_rounds_in_turn_park_the_runs_of_every_queue(store, connection, run_ids):
     pause(store, QUEUES[-1])
-    last = looks_until(
+    last = ticks_until(
         lambda: run_of(store, run_ids[QUEUES[-1]]).parked == "paused", store, connection
     )
     pause(store, QUEUES[0])
-    first = looks_until(
+    first = ticks_until(
         lambda: run_of(store, run_ids[QUEUES[0]]).parked == "paused", store, connection
     )
 
     assert last == LOOKS
-    assert first == 1, "behind the last queue, the first ones follow"
+    assert first == 1, "the first queues follow after the last one"
 
 
-def test_looks_in_turn_move_the_runs_of_every_queue_to_their_carrier(store, connection, run_ids):
+def test_rounds_in_turn_move_the_runs_of_every_queue_to_their_carrier(store, connection, run_ids):
     first, last = (enqueue_one(store, task=OTHER_TASK, queue=queue) for queue in FIRST_AND_LAST)
     register(store, lanes={OTHER_TASK: SlotKind.CARRIED})
 
@@ -116,7 +116,7 @@ def test_looks_in_turn_move_the_runs_of_every_queue_to_their_carrier(store, conn
     assert [run_of(store, run_id).lane for run_id in (first, last)] == [SlotKind.CARRIED] * 2
 
 
-def test_a_look_that_leaves_runs_is_repeated_before_the_next_queues(store, connection, run_ids):
+def test_a_round_that_leaves_runs_is_repeated_before_the_next_queues(store, connection, run_ids):
     pause(store, QUEUES[0])
     for _ in range(4):
         enqueue_one(store, queue=QUEUES[0])
@@ -130,7 +130,7 @@ def test_a_look_that_leaves_runs_is_repeated_before_the_next_queues(store, conne
     assert [len(queues) for _, queues in parked] == [0, 0, 1, 1]
 
 
-def test_ticks_that_follow_each_other_note_one_look_in_a_second(store, connection, run_ids):
+def test_only_one_of_the_ticks_within_a_second_records_its_round(store, connection, run_ids):
     tick(store)
     first = reached(connection)
     tick(store)
@@ -139,7 +139,7 @@ def test_ticks_that_follow_each_other_note_one_look_in_a_second(store, connectio
     assert reached(connection) == first
 
 
-def test_a_tick_does_not_wait_for_another_one_that_notes_its_look(store, connection, run_ids):
+def test_a_tick_does_not_wait_for_another_one_that_records_its_round(store, connection, run_ids):
     place = {"name": "parked", "reached": QUEUES[0]}
     connection.execute(load("postgres", "tick")["note_reached"], place)
 
@@ -150,13 +150,13 @@ def test_a_tick_does_not_wait_for_another_one_that_notes_its_look(store, connect
     assert reached(connection) == [QUEUES[0]]
 
 
-def looks_until(
+def ticks_until(
     is_done: Callable[[], bool], store: Any, connection: psycopg.Connection[Any]
 ) -> int:
-    """Tick until something is so; return how many ticks that took."""
+    """Tick until a condition holds; return the number of ticks."""
     for number in range(1, 2 * LOOKS):
         tick(store)
         a_moment_later(connection)
         if is_done():
             return number
-    raise AssertionError("no tick has done it")
+    raise AssertionError("no tick made the condition hold")

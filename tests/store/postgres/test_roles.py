@@ -24,7 +24,7 @@ ROLES = ("duly_owner", "duly_worker", "duly_enqueuer", "duly_viewer")
 
 @pytest.fixture
 def address_of(url: str) -> Iterator[Callable[[str], str]]:
-    """Give the address of a migrated database for each of the roles."""
+    """Return a function that gives the address of a migrated database for a role."""
 
     def address(role: str) -> str:
         return url.replace("//duly@", f"//{role}@")
@@ -54,11 +54,11 @@ def app_of(address: str) -> Duly:
 
 
 def enqueue(app: Duly, **options: Any) -> Any:
-    """Enqueue its task."""
+    """Enqueue the task of the application."""
     return app.task(name="shop:add")(add).using(**options).enqueue(1, 2)
 
 
-def test_an_enqueuer_enqueues_and_a_worker_runs_it(address_of):
+def test_a_worker_runs_the_runs_of_an_enqueuer(address_of):
     with (
         closing(app_of(address_of("duly_enqueuer"))) as web,
         closing(app_of(address_of("duly_worker"))) as back,
@@ -78,7 +78,7 @@ def test_an_enqueuer_enqueues_and_a_worker_runs_it(address_of):
         assert states == ["succeeded", "succeeded", "succeeded", "queued", "succeeded"]
 
 
-def test_an_enqueuer_is_told_that_a_queue_is_full(address_of):
+def test_an_enqueue_into_a_full_queue_is_refused_for_an_enqueuer(address_of):
     with (
         closing(app_of(address_of("duly_enqueuer"))) as web,
         closing(app_of(address_of("duly_worker"))) as back,
@@ -90,7 +90,7 @@ def test_an_enqueuer_is_told_that_a_queue_is_full(address_of):
             enqueue(web)
 
 
-def test_an_enqueuer_sends_again_what_may_have_been_lost(address_of):
+def test_an_enqueuer_may_repeat_an_enqueue_whose_reply_was_lost(address_of):
     again = EnqueueAgain(*order())
     with closing(app_of(address_of("duly_enqueuer"))) as web:
         accepted = [web.store.apply([again]) for _ in range(2)]
@@ -101,7 +101,7 @@ def test_an_enqueuer_sends_again_what_may_have_been_lost(address_of):
     assert ids == [(again.run_id,)]
 
 
-def test_an_enqueuer_gives_up_a_key_that_another_one_takes_meanwhile(url, address_of):
+def test_an_enqueuer_gets_the_run_of_a_key_that_another_one_takes_meanwhile(url, address_of):
     with (
         closing(app_of(address_of("duly_enqueuer"))) as web,
         closing(app_of(address_of("duly_enqueuer"))) as other,
@@ -147,7 +147,7 @@ def test_enqueuers_and_viewers_can_neither_read_arguments_nor_change_runs(
         connection.execute(statement)
 
 
-def test_a_viewer_sees_which_runs_there_are_and_cannot_enqueue(address_of):
+def test_a_viewer_sees_runs_and_cannot_enqueue(address_of):
     with (
         closing(app_of(address_of("duly_worker"))) as back,
         closing(app_of(address_of("duly_viewer"))) as viewer,

@@ -1,4 +1,4 @@
-"""PostgreSQL only: roles and their defaults, schemas, addresses, and poolers in between."""
+"""PostgreSQL only: roles and their defaults, schemas, addresses, and poolers."""
 
 import threading
 import traceback
@@ -39,7 +39,7 @@ from tests.store.conformance.verbs import (
 
 @pytest.fixture
 def connection(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else's to the same database."""
+    """A connection of the application to the same database."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         yield connection
 
@@ -52,7 +52,7 @@ def with_options(url: str, options: str) -> str:
     return f"{url}?options={options.replace(' ', '%20').replace('=', '%3D')}"
 
 
-def test_defaults_of_the_server_weaken_nothing(url, store):
+def test_defaults_of_the_server_do_not_weaken_a_session(url, store):
     weak = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
     other_url = with_options(url, weak)
     with closing(open_store(other_url)) as other:
@@ -68,7 +68,7 @@ def test_defaults_of_the_server_weaken_nothing(url, store):
         assert claimed_ids(other) == [run_id]
 
 
-def test_a_database_that_cannot_be_written_says_so(url, store):
+def test_a_database_that_cannot_be_written_raises_an_error(url, store):
     read_only = with_options(url, "-c default_transaction_read_only=on")
     with closing(open_store(read_only)) as other:
         with pytest.raises(StoreReadOnly, match="primary"):
@@ -76,7 +76,7 @@ def test_a_database_that_cannot_be_written_says_so(url, store):
         assert other.list_queues() == []
 
 
-def test_two_schemas_of_a_database_stay_apart(url, store, connection):
+def test_stores_in_two_schemas_of_a_database_are_independent(url, store, connection):
     connection.execute("CREATE SCHEMA annex")
     in_annex = with_options(url, "-c search_path=annex")
     with closing(open_store(in_annex)) as annex:
@@ -94,7 +94,7 @@ def test_two_schemas_of_a_database_stay_apart(url, store, connection):
 
 @pytest.fixture
 def url_of_a_role_that_becomes_another(url, store, connection) -> Iterator[str]:
-    """The same database, for who logs in as one role and works as another, as vaults set it up."""
+    """The same database, for a login role that works as another role, as vaults set it up."""
     name = database_of(url)
     login, owner = f"{name}_login", f"{name}_owner"
     connection.execute(f"CREATE ROLE {owner} NOLOGIN")
@@ -109,7 +109,7 @@ def url_of_a_role_that_becomes_another(url, store, connection) -> Iterator[str]:
     connection.execute(f"DROP ROLE {login}, {owner}")
 
 
-def test_a_role_that_becomes_another_finds_out_what_became_of_a_lost_session(
+def test_a_login_role_that_works_as_another_can_end_its_lost_session(
     url_of_a_role_that_becomes_another, store, connection
 ):
     with closing(open_store(url_of_a_role_that_becomes_another)) as other:
@@ -145,14 +145,14 @@ def test_a_database_of_another_encoding_is_refused(postgres_server):
         postgres_server.drop_database(postgres_server.url(name))
 
 
-# -- what errors say --
+# -- the contents of errors --
 
 SECRET = "s3cr3t/w@rd"  # noqa: S105 - a canary
 ENCODED = "s3cr3t%2Fw%40rd"
 
 
 def everything_said(error: BaseException) -> str:
-    """Return all that a log of this error would hold."""
+    """Return all texts of an error that a log could contain."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
@@ -167,7 +167,7 @@ def everything_said(error: BaseException) -> str:
         ("postgresql://app:{secret}@127.0.0.1:none/shop", StoreRefused),
     ],
 )
-def test_an_address_that_leads_nowhere_is_told_without_its_password(address, expected):
+def test_the_error_of_an_unreachable_address_does_not_contain_its_password(address, expected):
     with pytest.raises(expected) as caught:
         open_store(address.format(secret=ENCODED))
 
@@ -176,7 +176,7 @@ def test_an_address_that_leads_nowhere_is_told_without_its_password(address, exp
     assert ENCODED not in said
 
 
-def test_a_refused_role_or_database_is_told_without_the_password(postgres_server):
+def test_the_error_of_a_refused_role_or_database_does_not_contain_the_password(postgres_server):
     place = postgres_server.url("shop").partition("@")[2]
     for address in (
         f"postgresql://nobody:{ENCODED}@{place}",
@@ -196,7 +196,7 @@ def test_the_shown_address_has_no_password(postgres_server, url):
         assert "duly:***@" in str(caught.value)
 
 
-def test_a_refused_row_is_told_without_its_values(url):
+def test_the_error_of_a_refused_row_does_not_contain_its_values(url):
     with psycopg.connect(url) as session:
         session.execute("CREATE TEMP TABLE notes (note text CHECK (length(note) < 3))")
         with pytest.raises(psycopg.errors.CheckViolation) as caught:
@@ -222,7 +222,7 @@ def opened_through(bouncer: PgBouncer) -> Iterator[Any]:
         bouncer.drop_database(url)
 
 
-def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
+def test_every_state_of_a_run_is_reached_through_a_pooler(pgbouncer: PgBouncer):
     with opened_through(pgbouncer) as store:
         plain, keyed = enqueue_one(store), enqueue_one(store, key="k")
         enqueue_many(store, 3, delay_seconds=60)
@@ -241,7 +241,7 @@ def test_a_whole_life_passes_through_a_pooler(pgbouncer: PgBouncer):
         assert any("pooler" in notice for notice in store.notices)
 
 
-def test_a_listener_behind_a_pooler_hears_its_own_process_and_ends(pgbouncer: PgBouncer):
+def test_a_listener_through_a_pooler_hears_its_own_process_and_can_stop(pgbouncer: PgBouncer):
     with opened_through(pgbouncer) as store:
         woken = threading.Event()
         end = store.listen(woken.set)
@@ -269,11 +269,11 @@ WORDS = [
 ]
 
 
-def test_columns_come_back_to_the_letter(connection):
+def test_text_columns_are_returned_unchanged(connection):
     assert connection.execute("SELECT %s::text[]", [texts(WORDS)]).fetchone() == (WORDS,)
 
 
-def test_columns_keep_what_is_missing(connection):
+def test_columns_keep_missing_values(connection):
     mixed = [None, *WORDS, None]
 
     assert connection.execute("SELECT %s::text[]", [optional_texts(mixed)]).fetchone() == (mixed,)
@@ -286,19 +286,19 @@ def test_a_text_with_a_nul_is_refused_before_it_shifts_a_column():
         texts(["a\0b", "c"])
 
 
-# -- what the doctor says of others who may create functions --
+# -- the doctor: other roles that may create functions --
 
 
 @pytest.fixture
 def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Whoever creates the role of a stranger; it is gone afterwards."""
+    """A session that has created another role. The role is dropped afterwards."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         connection.execute("CREATE ROLE doctors_stranger LOGIN")
         yield connection
         connection.execute("DROP OWNED BY doctors_stranger; DROP ROLE doctors_stranger")
 
 
-def test_the_doctor_names_who_may_create_functions_beside_dulys_tables(store, stranger):
+def test_the_doctor_names_roles_that_may_create_functions_in_the_schema_of_duly(store, stranger):
     stranger.execute("GRANT CREATE ON SCHEMA public TO doctors_stranger")
 
     (finding,) = [each for each in store.diagnose() if each.check == "schema"]
@@ -308,13 +308,13 @@ def test_the_doctor_names_who_may_create_functions_beside_dulys_tables(store, st
     assert finding.remedy.startswith("REVOKE CREATE ON SCHEMA")
 
 
-def test_the_doctor_names_nobody_who_may_only_use_the_schema(store, stranger):
+def test_the_doctor_accepts_roles_that_may_only_use_the_schema(store, stranger):
     (finding,) = [each for each in store.diagnose() if each.check == "schema"]
 
     assert finding.level == "ok"
 
 
-# -- what the doctor says of transactions that stay open --
+# -- the doctor: transactions that stay open --
 
 
 def test_the_doctor_names_the_session_whose_transaction_is_open_for_too_long(
@@ -333,7 +333,7 @@ def test_the_doctor_names_the_session_whose_transaction_is_open_for_too_long(
         assert f"pg_terminate_backend({other.info.backend_pid})" in finding.remedy
 
 
-def test_a_transaction_that_slows_claims_is_named_long_before_others(url, store):
+def test_a_transaction_that_slows_claims_is_reported_much_earlier_than_others(url, store):
     with closing(psycopg.connect(url, application_name="nightly report")) as other:
         other.execute("SELECT count(*) FROM duly_runs")
         pid = other.info.backend_pid
@@ -351,7 +351,7 @@ def test_a_transaction_that_slows_claims_is_named_long_before_others(url, store)
     assert oldest._replace(seconds=60.0).is_too_long()
 
 
-def test_the_doctor_is_content_with_sessions_that_have_no_transaction_open(url, store):
+def test_the_doctor_accepts_sessions_without_an_open_transaction(url, store):
     with closing(psycopg.connect(url, autocommit=True)) as other:
         other.execute("SELECT count(*) FROM duly_runs")
 

@@ -1,4 +1,4 @@
-"""Suspending and waking meet on PostgreSQL: the second of the two sees the first."""
+"""Suspending and waking on PostgreSQL: the second of the two sees the first."""
 
 from contextlib import closing
 from functools import partial
@@ -26,14 +26,14 @@ from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 
 def wait_for_event(store: Any, name: str) -> Any:
-    """Claim a run that has come to a wait for an event."""
+    """Claim a run and begin its wait for an event."""
     held = enqueue_and_claim(store)
     store.do(BeginStep(held.run_id, held.claim_number, "name", "wait", name))
     return held
 
 
 def send(connection: psycopg.Connection[Any], store: Any, name: str) -> None:
-    """Send an event in a transaction of the caller's, which stays open."""
+    """Send an event in a transaction of the caller, which stays open."""
     assert execute_dialogue(
         connection, partial(store.send_on_connection, SendEvent(name, "7")), store.wake
     )
@@ -73,7 +73,7 @@ def test_an_open_transaction_that_sent_an_event_delays_no_other_write(store, con
     assert claimed_ids(store) == []
 
 
-def test_an_event_that_is_being_sent_keeps_only_its_own_senders_waiting(store, url, connection):
+def test_an_event_that_is_being_sent_delays_only_senders_of_the_same_event(store, url, connection):
     with closing(open_store(url)) as another:
         send(connection, another, "paid")
 
@@ -99,7 +99,7 @@ def test_a_transaction_that_waits_or_wakes_takes_a_bounded_number_of_locks(store
     assert held == (64,)
 
 
-def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connection):
+def test_a_tick_that_wakes_runs_waits_for_a_concurrent_suspension(url, store, connection):
     held = wait_for_event(store, "paid")
     place = {"ids": [held.run_id], "names": ["name"]}
     connection.execute(statement_text("settle.lock_waits"), place)
@@ -121,14 +121,14 @@ def test_a_waking_waits_for_the_suspension_that_is_under_way(url, store, connect
     assert claimed_ids(store) == [held.run_id]
 
 
-def test_a_wake_up_waits_for_the_suspension_that_is_under_way(url, store, connection):
+def test_a_wake_up_waits_for_a_concurrent_suspension(url, store, connection):
     held = enqueue_and_claim(store)
     store.do(BeginStep(held.run_id, held.claim_number, "name", "gather", "[]"))
     place = {"ids": [held.run_id], "names": ["name"]}
     connection.execute(statement_text("settle.lock_waits"), place)
 
     waking = InBackground(lambda: store.apply([WakeRuns((held.run_id,))]))
-    wait_for_a_lock(url, what="who wakes waits for the suspension")
+    wait_for_a_lock(url, what="the wake-up waits for the suspension")
     connection.rollback()
 
     assert waking.answer() == [0]
@@ -145,7 +145,7 @@ SELECT objid::bigint FROM pg_locks
 def test_all_transactions_take_the_locks_of_waits_in_one_order(
     url, store, connection, statement: str
 ):
-    """So no two of them, each with a part of the locks, wait for each other."""
+    """Then no two of them wait for each other, each with some of the locks."""
     names = [f"event {number}" for number in range(20)]
     held = [wait_for_event(store, name) for name in names]
     places = {
@@ -193,7 +193,7 @@ CREATE TRIGGER gate BEFORE UPDATE ON duly_waiting FOR EACH ROW EXECUTE FUNCTION 
 
 
 def test_cancelling_runs_that_an_event_wakes_does_not_deadlock(url, store):
-    """The tick wakes them in the order of their ids, and so are they cancelled."""
+    """The tick and the cancels lock the runs in the order of their ids."""
     held = sorted((wait_for_event(store, "paid") for _ in range(2)), key=lambda each: each.run_id)
     for each in held:
         suspend(store, each)

@@ -1,4 +1,4 @@
-"""Which texts would end a transaction."""
+"""The texts that would end a transaction."""
 
 import pytest
 
@@ -60,9 +60,9 @@ def test_a_statement_that_ends_the_transaction_is_found(script):
 
 
 @pytest.mark.parametrize("script", HARMLESS)
-def test_what_only_looks_like_one_is_not(script):
+def test_a_script_that_only_looks_like_an_end_of_the_transaction_is_accepted(script):
     assert find_transaction_end(script.encode()) is None
 
 
-def test_it_is_called_by_its_first_words():
+def test_the_end_of_a_transaction_is_named_by_its_first_words():
     assert find_transaction_end(b"SELECT 1; prepare transaction 'x'") == "PREPARE TRANSACTION"

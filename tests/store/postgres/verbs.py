@@ -1,4 +1,4 @@
-"""Verbs for the tests that only PostgreSQL has, beside those of the conformance suite."""
+"""Functions for the tests that only PostgreSQL has."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ PLACE = {
     "last": 0,
     "bytes": TRANSACTION_BYTES,
 }
-"""What a claim asks for."""
+"""The parameters of a claim."""
 _BUILDER = """
 SELECT pid FROM pg_stat_activity
  WHERE datname = current_database() AND query LIKE '%INDEX CONCURRENTLY%'
@@ -31,7 +31,7 @@ SELECT pid FROM pg_stat_activity
 
 
 class InBackground:
-    """Something done in a thread, whose end a test can wait for."""
+    """A call in a thread, whose end a test can wait for."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self._answer: Any = None
@@ -54,12 +54,12 @@ class InBackground:
     def _act(self) -> None:
         try:
             self._answer = self._action()
-        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
             self._error = error
 
 
 def wait_for_a_lock(url: str, *, what: str) -> None:
-    """Return when some session of this database waits for another one's lock."""
+    """Return when some session of this database waits for a lock of another session."""
     waiting = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
