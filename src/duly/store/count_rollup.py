@@ -31,10 +31,10 @@ COUNT_ROLLUPS = (
 
 
 def next_prune_position(after: int, last: int, now: int, *, is_full: bool) -> int:
-    """Return from which end on to look next for runs that are kept for a short time.
+    """Return the time of the end after which the next prune looks for runs with a short retention.
 
-    One that is written down later may have ended a little earlier, so the last minute is looked at
-    again; and a look that was full must get on.
+    A run that is settled later may have ended slightly earlier, so the last minute is read again.
+    A prune that reached its limit must advance.
     """
     if is_full:
         return max(last, after + 1)
@@ -42,5 +42,5 @@ def next_prune_position(after: int, last: int, now: int, *, is_full: bool) -> in
 
 
 def default_retention(older_than: int) -> int:
-    """Return for how long to keep what nobody looks at, although runs may be kept for ever."""
+    """Return how long to keep records other than runs, even if runs are kept for ever."""
     return min(older_than, round(RETENTION_SECONDS) * _SECOND)

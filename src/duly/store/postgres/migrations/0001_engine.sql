@@ -1,15 +1,16 @@
--- The engine's tables. duly_runs holds only what can run now or is running: delayed, paused and
--- unregistered runs wait in duly_waiting, finished ones lie in duly_history, so a claim costs the
--- same whatever their number.
--- As on SQLite, but times are timestamptz, ids of runs uuid and flags boolean. Names sort by code
--- point (COLLATE "C") as Python and SQLite sort them, whatever the database's own collation is.
+-- The engine's tables. duly_runs contains only runs that can run now or are running. Delayed,
+-- paused and unregistered runs are in duly_waiting, and finished runs are in duly_history. So a
+-- claim costs the same for any number of them.
+-- As on SQLite, but times are timestamptz, ids of runs uuid and flags boolean. Names are sorted by
+-- code point (COLLATE "C") as in Python and SQLite, for any collation of the database.
 
--- The wall time of every due and expiry computation; tests may replace it.
+-- The wall time for due and expiry times. Tests may replace this function.
 CREATE FUNCTION duly_now() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN pg_catalog.statement_timestamp();
 
--- Microseconds since 1970, both ways and exact: numeric here, two small products there.
+-- Microseconds since 1970. Both conversions are exact: one uses numeric, the other two small
+-- products.
 CREATE FUNCTION duly_microseconds(moment timestamptz) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (extract(epoch FROM moment) * 1000000::numeric)::bigint;
@@ -46,18 +47,19 @@ CREATE TABLE duly_runs (
     CHECK ((state = 'running') = (claimed_at IS NOT NULL)),
     CHECK (state = 'queued' OR claim_number >= 1)
 ) WITH (
-    -- Every row is written, claimed and deleted within moments: clean up after thousands of dead
-    -- rows, not after a fifth of the table, and without pauses.
+    -- Every row is written, claimed and deleted within moments. So vacuum runs after thousands of
+    -- dead rows, not after a fifth of the table, and without pauses.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
     autovacuum_vacuum_cost_delay = 0
 );
--- Without task and expires_at, which SQLite's has: a row must be visited to be locked anyway.
+-- The index of SQLite also has task and expires_at. Here a row must be visited anyway, to be
+-- locked.
 CREATE INDEX duly_runs_ready ON duly_runs (queue, lane, priority DESC, due_at, id)
     WHERE state = 'queued';
--- Not WHERE state = 'running' as on SQLite, though the checks above make it the same: statements
--- that look up a run by its id and demand that state would be answered by this index, row by row,
--- whenever the statistics were taken while nothing ran.
+-- Not WHERE state = 'running' as on SQLite, although the checks above make it equivalent. The
+-- planner would use such an index for statements that find a run by its id and require that state,
+-- if the statistics were taken while no run was running. It would then read the index row by row.
 CREATE INDEX duly_runs_held ON duly_runs (worker_id, claimed_at) WHERE worker_id IS NOT NULL;
 CREATE INDEX duly_runs_expiring ON duly_runs (expires_at)
     WHERE state = 'queued' AND expires_at IS NOT NULL;
@@ -87,7 +89,7 @@ CREATE TABLE duly_waiting (
 CREATE INDEX duly_waiting_due ON duly_waiting (due_at) WHERE parked IS NULL;
 CREATE INDEX duly_waiting_parked ON duly_waiting (parked, queue, task) WHERE parked IS NOT NULL;
 CREATE INDEX duly_waiting_expiring ON duly_waiting (expires_at) WHERE expires_at IS NOT NULL;
--- Only here: the list of queues jumps from name to name in it instead of reading the table.
+-- PostgreSQL only: the list of queues reads one entry per queue of this index instead of the table.
 CREATE INDEX duly_waiting_queue ON duly_waiting (queue);
 
 CREATE TABLE duly_history (
@@ -121,11 +123,11 @@ CREATE TABLE duly_history (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id)
     WHERE state IN ('failed', 'interrupted');
--- Only here: rows arrive in the order of their ends, so this costs next to nothing to keep.
+-- PostgreSQL only: rows arrive in the order of their ends, so this index costs very little.
 CREATE INDEX duly_history_finished ON duly_history
     USING brin (finished_at) WITH (pages_per_range = 32, autosummarize = on);
 
--- An attempt's record lies in the history row while it is the run's last word, else here.
+-- The record of the attempt that ended a run is in the history row. All other attempts are here.
 CREATE TABLE duly_attempts (
     run_id uuid NOT NULL,
     claim_number bigint NOT NULL,
@@ -160,7 +162,7 @@ CREATE TABLE duly_tags (
 );
 CREATE INDEX duly_tags_of_run ON duly_tags (run_id);
 
--- The numbers of lines and acts stand for SQLite's rowid: they keep the order within one instant.
+-- The numbers of lines and acts replace SQLite's rowid: they keep the order within one instant.
 CREATE TABLE duly_logs (
     number bigint GENERATED ALWAYS AS IDENTITY,
     run_id uuid NOT NULL,
@@ -187,7 +189,8 @@ CREATE TABLE duly_queues (
     paused boolean NOT NULL
 );
 
--- Beats rewrite the same few rows for ever: room in the page lets them skip the indexes.
+-- Beats update the same few rows repeatedly. With free space in the page, an update writes no
+-- index.
 CREATE TABLE duly_workers (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
     state text NOT NULL CHECK (state IN ('live', 'dead', 'stopped')),
@@ -203,7 +206,7 @@ CREATE TABLE duly_workers (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 CREATE INDEX duly_workers_live ON duly_workers (id) WHERE state = 'live';
 
--- Every run, wherever it is; reads go through this view and are one statement.
+-- Every run, in any table. Reads use this view and are one statement.
 CREATE VIEW duly_every_run AS
 SELECT id, task, queue, lane, state, NULL::text AS cause, priority, generation, claim_number,
        attempt, retries_used, crashes, created_at, due_at, expires_at, claimed_at,
@@ -226,7 +229,7 @@ SELECT id, task, queue, lane, state, cause, priority, generation, claim_number,
        fingerprint, NULL, NULL
   FROM duly_history;
 
--- Loose index scans: one probe per queue and lane that has something ready, however much it has.
+-- Loose index scans: one probe per queue and lane that has ready runs, for any number of runs.
 CREATE VIEW duly_ready_lanes AS
 WITH RECURSIVE head(queue, lane) AS (
     (SELECT queue, lane FROM duly_runs WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)
@@ -263,21 +266,23 @@ SELECT parked, queue, task,
            AS paused
   FROM head;
 
--- The channel of the wake-up hints: one per schema, so that two dulys in a database stay apart.
+-- The channel of the wake-up hints: one per schema, so that two installations in a database do not
+-- receive each other's hints.
 CREATE FUNCTION duly_channel() RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     BEGIN ATOMIC
         SELECT 'duly_' || relnamespace::text FROM pg_class WHERE oid = 'duly_runs'::regclass;
     END;
 
--- Whoever takes a key holds this lock until its transaction ends. The seed keeps duly's locks away
--- from the application's; two keys with one hash only wait for one another.
+-- A transaction that takes a key holds this lock until its end. The seed keeps duly's locks
+-- separate from the application's. Transactions whose keys have the same hash only wait for each
+-- other.
 CREATE FUNCTION duly_key_lock(task text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN pg_catalog.hashtextextended(task || pg_catalog.chr(31) || key, 1685417081);
 
--- Enqueue in a transaction that is not ours. A function, because every statement in it sees what
--- was committed while it waited for the key; one statement with the lock in it would not.
+-- Enqueue in a transaction of the caller. This is a function because each statement in it sees what
+-- was committed while it waited for the key. A single statement with the lock in it would not.
 CREATE FUNCTION duly_enqueue(
     new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
     with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
@@ -298,7 +303,8 @@ BEGIN
     END IF;
     IF with_key IS NOT NULL THEN
         PERFORM pg_catalog.pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
-        -- A plain read: it must not lock a row that settling this key's run wants to write.
+        -- This read must take no lock, because a settle of the run that holds the key writes the
+        -- row.
         SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
           FROM duly_keys AS known
          WHERE known.task = of_task AND known.key = with_key
@@ -311,7 +317,7 @@ BEGIN
                    ttl = excluded.ttl, active_only = excluded.active_only, expires_at = NULL
              WHERE duly_keys.expires_at <= now;
             IF NOT FOUND THEN
-                -- Between the two statements a redrive took the key back for its run.
+                -- Between the two statements, a redrive took the key again for its run.
                 SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
                   FROM duly_keys AS known
                  WHERE known.task = of_task AND known.key = with_key;

@@ -1,4 +1,4 @@
--- Schedules, and the ledger of what became of each of their due instants.
+-- Schedules, and the record of each of their due instants.
 
 CREATE TABLE duly_schedules (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
@@ -27,8 +27,8 @@ CREATE TABLE duly_schedules (
 );
 CREATE INDEX duly_schedules_due ON duly_schedules (look_at) WHERE look_at IS NOT NULL;
 
--- One row per due instant, so that it can be accounted for only once. Long rows of instants that
--- were skipped for one reason share one.
+-- One row per due instant, so that an instant is accounted for only once. Consecutive instants that
+-- were skipped for one reason share a row.
 CREATE TABLE duly_firings (
     schedule text COLLATE "C" NOT NULL,
     instant timestamptz NOT NULL,

@@ -1,13 +1,13 @@
--- Steps: what a run has done on its way, and what it waits for. They survive attempts and redrives.
+-- Steps: the recorded results and the waits of runs. They are kept after attempts and redrives.
 
 CREATE TABLE duly_steps (
     run_id uuid NOT NULL,
     name text COLLATE "C" NOT NULL,
     kind text NOT NULL CHECK (kind IN ('step', 'sleep', 'wait', 'gather', 'epoch')),
     done boolean NOT NULL,
-    -- What is waited for: the name of an event, or the ids of child runs as JSON.
+    -- The awaited event's name, or the ids of the awaited child runs as JSON.
     awaited text COLLATE "C",
-    -- When a sleep is over, or a wait has waited long enough.
+    -- The end of a sleep, or the timeout of a wait.
     wake_at timestamptz,
     result text,
     claim_number bigint NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE duly_steps (
 CREATE INDEX duly_steps_awaiting ON duly_steps (awaited, run_id) WHERE kind = 'wait' AND NOT done;
 CREATE INDEX duly_steps_pending ON duly_steps (run_id) WHERE kind IN ('wait', 'gather') AND NOT done;
 
--- What `send_event` said; the first word counts.
+-- The values of `send_event`. Only the first value of an event is kept.
 CREATE TABLE duly_events (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
     payload text NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE duly_events (
 );
 CREATE INDEX duly_events_sent ON duly_events (sent_at);
 
--- Which waits are over: their event is there, or all of their children have ended.
+-- Waits that are satisfied: their event was sent, or all of their children have ended.
 CREATE VIEW duly_awake AS
 SELECT step.run_id, step.name
   FROM duly_steps AS step
@@ -44,7 +44,8 @@ SELECT step.run_id, step.name
         WHERE EXISTS (SELECT 1 FROM duly_runs WHERE id = child.id::uuid)
            OR EXISTS (SELECT 1 FROM duly_waiting WHERE id = child.id::uuid));
 
--- Taken by whoever suspends a run and by whoever wakes it, so that neither overlooks the other.
+-- A transaction that suspends a run takes this lock, and so does one that wakes it. So neither
+-- misses the other.
 CREATE FUNCTION duly_wait_lock(awaited text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN pg_catalog.hashtextextended(awaited, 1685417082);

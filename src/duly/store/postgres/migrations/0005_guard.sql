@@ -1,4 +1,4 @@
--- The guard: which keys are held, done or failed, and the dead letters of other engines.
+-- The guard: its keys (held, done or failed), and the dead letters of other engines.
 
 CREATE TABLE duly_guarded (
     key text COLLATE "C" NOT NULL PRIMARY KEY CHECK (key <> ''),
@@ -9,11 +9,11 @@ CREATE TABLE duly_guarded (
     fingerprint text COLLATE "C",
     attempts integer NOT NULL CHECK (attempts >= 1),
     losses integer NOT NULL CHECK (losses BETWEEN 0 AND attempts),
-    -- By the server's clock, which all who ask share.
+    -- The time of the server's clock, which all callers share.
     lease_ends timestamptz NOT NULL,
     began_at timestamptz NOT NULL,
     ended_at timestamptz,
-    -- When it may be forgotten; never if NULL.
+    -- When the key may be forgotten. NULL means never.
     kept_until timestamptz,
     result text,
     problem text,
@@ -21,7 +21,7 @@ CREATE TABLE duly_guarded (
 );
 CREATE INDEX duly_guarded_kept ON duly_guarded (kept_until) WHERE kept_until IS NOT NULL;
 
--- One count for all keys, since a fence must only grow although rows are forgotten.
+-- One counter for all keys: a fence must only grow, and rows of keys are deleted.
 CREATE SEQUENCE duly_guard_fences;
 
 CREATE TABLE duly_letters (

@@ -1,4 +1,4 @@
--- Carriers: which runs were handed to another engine, and when to do so again.
+-- Carriers: the runs that were handed to another engine, and when to hand them over again.
 
 CREATE TABLE duly_handed (
     run_id uuid NOT NULL PRIMARY KEY,

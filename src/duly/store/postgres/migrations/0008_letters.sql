@@ -1,5 +1,5 @@
--- Letters say which guard keeps them, whose application can send them again, which error they have,
--- and why somebody ended them.
+-- Letters get the name of their guard, the application that can send them again, their error, and
+-- the reason for which an operator ended them.
 
 ALTER TABLE duly_letters
     ADD COLUMN namespace text COLLATE "C" NOT NULL DEFAULT '',

@@ -1,1 +1,2 @@
--- On SQLite the columns of duly_every_run get one type in all parts; here they have had it all along.
+-- On SQLite, this migration gives the columns of duly_every_run one type in all parts. On
+-- PostgreSQL they already have one.

@@ -1,12 +1,11 @@
--- What became of runs, counted as they end, so that nobody has to count the history: how many runs of
--- a task and queue came to which end, how long they took and how long they had waited, each up to a
--- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them, and never
--- changes one, so that settles do not wait for each other; upkeep adds those up by minutes, then by
--- hours, and at last in one row of each kind for all that is long ago. A sum over all rows is true at
--- any time.
+-- The numbers of ended runs, counted as they end, so that no reader has to count the history. They
+-- are counted by task, queue and end, by their durations and by their waiting times, each up to a
+-- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them. Upkeep
+-- adds those up by minutes, then by hours, and at last in one row of each kind for everything
+-- earlier. A sum over all rows is correct at any time.
 
--- Microseconds to the bound, in milliseconds, that they do not exceed. SQLite has no functions of
--- ours; there they are in the statement.
+-- From microseconds to the smallest bound, in milliseconds, that is not below them. SQLite has no
+-- functions of duly: there the statement contains this.
 CREATE FUNCTION duly_bound(microseconds bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (ARRAY[5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000,
@@ -32,8 +31,9 @@ CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
 CREATE UNIQUE INDEX duly_tallies_folded ON duly_tallies (span, at, task, queue, state, took, waited)
     WHERE span > 0;
 
--- Lists of dead letters are in the order of their ids, and groups of them are counted in their index
--- alone. Worded as the statements that read them, so that they are asked for and no others.
+-- Lists of dead letters are ordered by their ids, and groups of them are counted in their index
+-- only. The conditions are written as in the statements that read the indexes, so that no other
+-- index is used.
 CREATE INDEX duly_history_dead_by_id ON duly_history (id)
     WHERE state NOT IN ('succeeded', 'cancelled');
 CREATE INDEX duly_history_dead_by_task ON duly_history (task, id)

@@ -1,15 +1,17 @@
--- Limits: how many runs of a queue, a task or a key of it are running at once, over all workers.
+-- Limits: the numbers of runs of a queue, a task or a key of a task that may run at the same time,
+-- over all workers.
 
--- Of a queue, as an operator sets it.
+-- The limit of a queue, which an operator sets.
 ALTER TABLE duly_queues ADD COLUMN running_limit integer CHECK (running_limit >= 1);
 
--- Runs that count against a limit of their task wait in lanes that begin with '~' and sort behind all
--- others. These indexes hold nothing of other runs, and cost them nothing.
+-- Runs under a limit of their task are in lanes that begin with '~', which sorts after all others.
+-- These indexes contain only such runs, so other runs cost no more.
 CREATE INDEX duly_runs_limited ON duly_runs (lane, priority DESC, due_at, id)
     WHERE state = 'queued' AND lane >= '~';
 CREATE INDEX duly_runs_slots ON duly_runs (lane) WHERE state = 'running' AND lane >= '~';
 
--- As before, but past limited lanes, of which it names one at most of each queue, in one step.
+-- As before, but all limited lanes are skipped in one step, and at most one of them is named for
+-- each queue.
 CREATE OR REPLACE VIEW duly_ready_lanes AS
 WITH RECURSIVE head(queue, lane) AS (
     (SELECT queue, lane FROM duly_runs WHERE state = 'queued' ORDER BY queue, lane LIMIT 1)

@@ -1,12 +1,13 @@
--- Accounts: how many runs were accepted and how many pruned, so that an audit can tell whether one is
--- missing; for how long the runs of a task are kept; how many runs may wait in a queue.
+-- Accounts: the numbers of accepted and of pruned runs, so that an audit can find a missing one.
+-- How long the runs of a task are kept. How many runs may wait in a queue.
 
--- Rows are only added, one by each transaction that accepts or prunes, so that nobody waits for
--- another; upkeep adds them up. A sum over all rows is true at any time. SQLite has one row.
+-- Rows are only added, one by each transaction that accepts or prunes, so that transactions do not
+-- wait for each other. Upkeep adds the rows up. A sum over all rows is correct at any time. SQLite
+-- has one row.
 CREATE TABLE duly_accounts (
     accepted bigint NOT NULL DEFAULT 0,
     pruned bigint NOT NULL DEFAULT 0,
-    -- The end of the run that ended last, of those that were pruned.
+    -- The latest end of a pruned run.
     pruned_until timestamptz
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -16,14 +17,14 @@ INSERT INTO duly_accounts (accepted, pruned_until)
 SELECT (SELECT pg_catalog.count(*) FROM duly_every_run),
        (SELECT pg_catalog.max(fired_at) FROM duly_firings);
 
--- Of the tasks that say so themselves, in microseconds.
+-- The retention of tasks that have their own, in microseconds.
 CREATE TABLE duly_retentions (
     task text COLLATE "C" NOT NULL PRIMARY KEY,
     kept bigint NOT NULL CHECK (kept >= 0)
 );
 
--- A run that is not kept for the usual time, but as its task says or until its key is over, is out of
--- the way of a prune until that instant. Block ranges could not leave such runs out.
+-- If a run is kept for another time than the default, because of its task or its key, a prune skips
+-- it until this instant. Block ranges could not leave such runs out.
 ALTER TABLE duly_history ADD COLUMN kept_until timestamptz;
 DROP INDEX duly_history_finished;
 CREATE INDEX duly_history_ended ON duly_history (finished_at)
@@ -33,10 +34,10 @@ CREATE INDEX duly_history_died ON duly_history (finished_at)
     WHERE state IN ('failed', 'interrupted') AND kept_until IS NULL;
 CREATE INDEX duly_history_kept ON duly_history (kept_until) WHERE kept_until IS NOT NULL;
 
--- How many runs may wait in a queue, as an operator sets it.
+-- How many runs may wait in a queue. An operator sets it.
 ALTER TABLE duly_queues ADD COLUMN max_size bigint CHECK (max_size >= 1);
 
--- As before, and counts the run if there is a new one.
+-- As before, and counts a new run.
 CREATE OR REPLACE FUNCTION duly_enqueue(
     new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
     with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
@@ -57,7 +58,8 @@ BEGIN
     END IF;
     IF with_key IS NOT NULL THEN
         PERFORM pg_catalog.pg_advisory_xact_lock(duly_key_lock(of_task, with_key));
-        -- A plain read: it must not lock a row that settling this key's run wants to write.
+        -- This read must take no lock, because a settle of the run that holds the key writes the
+        -- row.
         SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
           FROM duly_keys AS known
          WHERE known.task = of_task AND known.key = with_key
@@ -70,7 +72,7 @@ BEGIN
                    ttl = excluded.ttl, active_only = excluded.active_only, expires_at = NULL
              WHERE duly_keys.expires_at <= now;
             IF NOT FOUND THEN
-                -- Between the two statements a redrive took the key back for its run.
+                -- Between the two statements, a redrive took the key again for its run.
                 SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
                   FROM duly_keys AS known
                  WHERE known.task = of_task AND known.key = with_key;

@@ -1,9 +1,9 @@
 -- Keys: taking one no longer takes an advisory lock. A transaction with thousands of keys used to
--- fill the lock table that all sessions of the server share. The primary key of duly_keys alone lets
--- one run have a key.
+-- fill the lock table that all sessions of the server share. The primary key of duly_keys is enough
+-- to give a key to one run.
 
--- As before, without that lock. A function, because every statement in it sees what was committed
--- while it waited for the key.
+-- As before, without that lock. This is a function because each statement in it sees what was
+-- committed while it waited for the key.
 CREATE OR REPLACE FUNCTION duly_enqueue(
     new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
     with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
@@ -24,7 +24,8 @@ BEGIN
     END IF;
     IF with_key IS NOT NULL THEN
         LOOP
-            -- A plain read: it must not lock a row that settling this key's run wants to write.
+            -- This read must take no lock, because a settle of the run that holds the key writes
+            -- the row.
             SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
               FROM duly_keys AS known
              WHERE known.task = of_task AND known.key = with_key
@@ -38,7 +39,7 @@ BEGIN
                    ttl = excluded.ttl, active_only = excluded.active_only, expires_at = NULL
              WHERE duly_keys.expires_at <= now;
             EXIT WHEN FOUND;
-            -- The key was taken between the two statements: the next look finds its run.
+            -- The key was taken between the two statements. The next iteration finds its run.
         END LOOP;
         IF held_by IS NOT NULL THEN
             RETURN QUERY SELECT held_by, false, held_fingerprint <> with_fingerprint;

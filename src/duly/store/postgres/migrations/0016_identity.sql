@@ -1,1 +1,2 @@
--- On SQLite a store knows its own file. A server's database is no file that can be copied or replaced.
+-- On SQLite a store records its own file. A database of a server is not a file that can be copied
+-- or replaced.

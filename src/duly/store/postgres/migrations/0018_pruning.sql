@@ -1,4 +1,5 @@
--- Which schedules are over, and which locks nobody has used for long, so that both can be pruned.
+-- Indexes of ended schedules and of locks that have not been used for long, so that both can be
+-- pruned.
 
 DROP INDEX CONCURRENTLY IF EXISTS duly_schedules_over;
 CREATE INDEX CONCURRENTLY duly_schedules_over

@@ -1,7 +1,7 @@
--- Accepting a run in a caller's transaction no longer notifies: commits that notify wait for one
--- another, in all processes. The statement that calls this function does it where it has to.
+-- Accepting a run in a caller's transaction no longer notifies: commits that notify wait for each
+-- other, in all processes. The statement that calls this function notifies where that is needed.
 
--- As before, without pg_notify. To replace a function drops its settings, so they are named again.
+-- As before, without pg_notify. Replacing a function resets its settings, so they are repeated.
 CREATE OR REPLACE FUNCTION duly_enqueue(
     new_id uuid, of_task text, in_queue text, in_lane text, with_priority integer,
     with_arguments text, delay bigint, at bigint, expires bigint, with_tags text,
@@ -22,7 +22,8 @@ BEGIN
     END IF;
     IF with_key IS NOT NULL THEN
         LOOP
-            -- A plain read: it must not lock a row that settling this key's run wants to write.
+            -- This read must take no lock, because a settle of the run that holds the key writes
+            -- the row.
             SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
               FROM duly_keys AS known
              WHERE known.task = of_task AND known.key = with_key
@@ -36,7 +37,7 @@ BEGIN
                    ttl = excluded.ttl, active_only = excluded.active_only, expires_at = NULL
              WHERE duly_keys.expires_at <= now;
             EXIT WHEN FOUND;
-            -- The key was taken between the two statements: the next look finds its run.
+            -- The key was taken between the two statements. The next iteration finds its run.
         END LOOP;
         IF held_by IS NOT NULL THEN
             RETURN QUERY SELECT held_by, false, held_fingerprint <> with_fingerprint;

@@ -1,8 +1,9 @@
--- A run has its key under every name of its task, one row each, so that the primary key of duly_keys
--- keeps two names of one task apart. There used to be an advisory lock for each key. On a connection
--- that commits by itself it ended before the key was taken, and a batch took as many as it had keys.
+-- A run has its key under every name of its task, in one row each. So the primary key of duly_keys
+-- decides between runs of two names of one task. There used to be an advisory lock for each key. On
+-- a connection in autocommit mode it was released before the key was taken, and a batch took one
+-- per key.
 
--- As before, with the other names of the task. Code of before calls it without them.
+-- As before, with the other names of the task. Code from before this migration omits them.
 DROP FUNCTION duly_enqueue(uuid, text, text, text, integer, text, bigint, bigint, bigint, text, text,
                            text, bigint, boolean);
 CREATE FUNCTION duly_enqueue(
@@ -32,7 +33,8 @@ BEGIN
                          FROM pg_catalog.unnest(pg_catalog.array_prepend(of_task, other_names)) AS name
                         ORDER BY name COLLATE "C");
         LOOP
-            -- A plain read: it must not lock a row that settling this key's run wants to write.
+            -- This read must take no lock, because a settle of the run that holds the key writes
+            -- the row.
             SELECT known.run_id, known.fingerprint INTO held_by, held_fingerprint
               FROM duly_keys AS known
              WHERE known.task = ANY (names) AND known.key = with_key
@@ -40,9 +42,9 @@ BEGIN
              ORDER BY known.task <> of_task
              LIMIT 1;
             EXIT WHEN FOUND;
-            -- This waits for another open transaction that is taking the key under one of its names. It
-            -- locks no row of another run: this transaction may stay open, and the end of the run that
-            -- has the key writes its rows.
+            -- This waits for another open transaction that is taking the key under one of its
+            -- names. It locks no row of another run: this transaction may stay open, and the end of
+            -- the run that holds the key writes its rows.
             INSERT INTO duly_keys (task, key, run_id, fingerprint, ttl, active_only)
             SELECT name, with_key, new_id, with_fingerprint, key_ttl, key_active_only
               FROM pg_catalog.unnest(names) AS name
@@ -59,8 +61,8 @@ BEGIN
                 EXIT WHEN inserted + taken_over = pg_catalog.cardinality(names);
                 RAISE SQLSTATE 'DU001';
             EXCEPTION WHEN SQLSTATE 'DU001' THEN
-                -- Another run has the key under one of the names: the next look finds it. What is undone
-                -- here keeps no lock.
+                -- Another run has the key under one of the names, and the next iteration finds it.
+                -- The undone statements keep no lock.
                 DELETE FROM duly_keys AS known WHERE known.run_id = new_id;
             END;
         END LOOP;
@@ -90,7 +92,8 @@ BEGIN
 END
 $$;
 
--- Its statements are looked up when it runs: in duly's schema, whatever the caller's search path is.
+-- The names in its body are resolved when it runs: in duly's schema, for any search path of the
+-- caller.
 DO $do$
 BEGIN
     EXECUTE pg_catalog.format('ALTER FUNCTION duly_enqueue SET search_path = %I, pg_temp',

@@ -4,7 +4,7 @@
 DROP INDEX CONCURRENTLY IF EXISTS duly_workers_registrations;
 CREATE INDEX CONCURRENTLY duly_workers_registrations
     ON duly_workers (pg_catalog.hashtextextended((tasks || lanes) COLLATE "C", 0)) WHERE state = 'live';
--- By the end of the ids, which is random; the beginning is the time when the worker started.
+-- Ordered by the end of the ids, which is random. Their beginning is the start time of the worker.
 DROP INDEX CONCURRENTLY IF EXISTS duly_workers_shuffled;
 CREATE INDEX CONCURRENTLY duly_workers_shuffled
     ON duly_workers (pg_catalog.reverse(id)) WHERE state = 'live';

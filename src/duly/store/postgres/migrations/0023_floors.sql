@@ -1,44 +1,45 @@
 -- Claims cost the same with one queue as with thousands, and little while dead rows cannot be removed.
 
--- The lane comes first: a claim for one kind of slot walks from queue to queue in its own lane, and
--- stops when it is full. Runs under a limit have indexes of their own. All columns ascend, so that a
--- scan can begin at any priority and time by one comparison of rows.
+-- The lane is the first column: a claim for one kind of slot reads queue after queue of its lane,
+-- and stops when it has enough runs. Runs under a limit have indexes of their own. All columns
+-- ascend, so that a scan can begin at any priority and time by one comparison of rows.
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_by_lane;
 CREATE INDEX CONCURRENTLY duly_runs_by_lane ON duly_runs (lane, queue, (-priority), due_at, id)
     WHERE state = 'queued' AND lane < '~';
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_by_limit;
 CREATE INDEX CONCURRENTLY duly_runs_by_limit ON duly_runs (lane, (-priority), due_at, id)
     WHERE state = 'queued' AND lane >= '~';
--- Only statements that say "queue > ''" can be answered by this one. No queue has an empty name.
+-- Only statements with the condition "queue > ''" can use this index. No queue has an empty name.
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited_by_queue;
 CREATE INDEX CONCURRENTLY duly_runs_limited_by_queue
     ON duly_runs (queue, lane, (-priority), due_at, id)
     WHERE state = 'queued' AND lane >= '~' AND queue > '';
--- A worker asks for these every few moments, and there are few.
+-- A worker reads these every few moments, and they are few.
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_cancelling;
 CREATE INDEX CONCURRENTLY duly_runs_cancelling ON duly_runs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested;
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_ready;
 DROP INDEX CONCURRENTLY IF EXISTS duly_runs_limited;
 
--- A transaction that holds a snapshot keeps vacuum from removing index entries of runs that have
--- ended. A look at the whole index notes where the live entries of each lane, queue and priority
--- begin, and claims start there: below a floor nothing was ready when the look was taken. What has
--- become ready below a floor since is found by the next look. Floors are in force until a time, so
--- they go out of use by themselves.
--- Rows are only added and deleted: the newest look is the last entry of its index, so that reading it
--- never walks over older ones.
+-- A transaction that holds a snapshot prevents vacuum from removing index entries of ended runs. A
+-- look at the whole index records where the live entries of each lane, queue and priority begin,
+-- and claims start there. Below a floor, no run was ready at the time of the look. Runs that have
+-- become ready below a floor since then are found by the next look. Floors are in force until a
+-- time, so they expire without a write.
+-- Rows are only added and deleted. The newest look is the last entry of its index, so that reading
+-- it never passes older entries.
 CREATE TABLE duly_looks (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     looked_at timestamptz NOT NULL,
     until timestamptz NOT NULL
 );
 
--- The parts of the index that can have live entries of a lane and queue: each begins at a priority and
--- a time, and ends before the next known priority. `first` and `last` are priorities times -1.
+-- The parts of the index that can have live entries of a lane and queue: each begins at a priority
+-- and a time, and ends before the next recorded priority. `first` and `last` are negated
+-- priorities.
 -- Runs under a limit have one index for all queues of their lane, and parts with an empty queue.
 -- Two parts have an empty lane: `waiting` begins at the first run that waits for its time, and
--- `expiring` at the first that will expire.
+-- `expiring` at the first run that will expire.
 CREATE TABLE duly_floors (
     look bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
@@ -56,9 +57,9 @@ SELECT (SELECT CASE WHEN last.looked_at <= duly_now() AND last.until > duly_now(
           FROM (SELECT number, looked_at, until FROM duly_looks ORDER BY number DESC LIMIT 1) AS last)
        AS number;
 
--- The functions below are plain SQL, which the planner puts into the statements that use them.
+-- The functions below are plain SQL, which the planner inlines into the statements that use them.
 
--- Where the runs begin that wait for their time, or that will expire.
+-- The beginning of the runs that wait for their time, and of those that will expire.
 CREATE FUNCTION duly_floor_of(part text) RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -68,7 +69,8 @@ BEGIN ATOMIC
                     '-infinity');
 END;
 
--- The parts of one lane and queue to look at; without floors, one part that is all of it.
+-- The parts of one lane and queue that have to be read. Without floors it is one part with all
+-- entries.
 CREATE FUNCTION duly_parts(by_look bigint, of_lane text, of_queue text)
     RETURNS TABLE (first bigint, due_at timestamptz, last bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -86,8 +88,8 @@ BEGIN ATOMIC
      ORDER BY part.first;
 END;
 
--- The queues of a lane that have something ready or have floors: first those after `after`, in their
--- order, then the others. One probe for each, made when the row is asked for.
+-- The queues of a lane that have ready runs or floors: first those after `after` in their order,
+-- then the others. There is one probe for each queue, when its row is requested.
 CREATE FUNCTION duly_queues_of(by_look bigint, of_lane text, after text)
     RETURNS TABLE (queue text)
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -124,7 +126,7 @@ BEGIN ATOMIC
     SELECT walk.queue FROM walk WHERE walk.is_queue;
 END;
 
--- The lanes of runs without a limit that have something ready or have floors.
+-- The lanes without a limit that have ready runs or floors.
 CREATE FUNCTION duly_lanes_of(by_look bigint) RETURNS TABLE (lane text)
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -156,13 +158,13 @@ BEGIN ATOMIC
     SELECT walk.lane FROM walk WHERE walk.lane <> '';
 END;
 
--- The limited lanes after `after` that have something ready. One probe for each of these and for each
--- that has floors, made when the row is asked for.
+-- The limited lanes after `after` that have ready runs. There is one probe for each of them and for
+-- each lane with floors, when its row is requested.
 CREATE FUNCTION duly_limited_lanes(by_look bigint, after text) RETURNS TABLE (lane text)
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     WITH RECURSIVE walk(lane, is_lane) AS (
-        -- No limited lane is before or at '~' itself.
+        -- No limited lane is less than or equal to '~'.
         SELECT greatest(after, '~') COLLATE "C", false
         UNION ALL
         SELECT next.lane, true
@@ -202,7 +204,7 @@ BEGIN ATOMIC
                    OFFSET 0);
 END;
 
--- The first runs of one lane, limited or not, and queue: where a claim begins to walk.
+-- The first runs of one lane and queue, with or without a limit: a claim begins to read there.
 CREATE FUNCTION duly_first_runs(by_look bigint, of_lane text, of_queue text, most bigint)
     RETURNS TABLE (id uuid, task text)
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -228,8 +230,8 @@ BEGIN ATOMIC
       LIMIT most);
 END;
 
--- As before, by the new indexes: every lane and queue without a limit that has something ready or has
--- floors, and of each queue one limited lane.
+-- As before, with the new indexes: every lane and queue without a limit that has ready runs or
+-- floors, and one limited lane of each queue.
 CREATE OR REPLACE VIEW duly_ready_lanes AS
 WITH RECURSIVE look(number) AS MATERIALIZED (
     SELECT number FROM duly_look
@@ -257,9 +259,10 @@ SELECT head.queue COLLATE "C" AS queue, head.lane COLLATE "C" AS lane,
   FROM head
   LEFT JOIN duly_queues AS known ON known.name = head.queue;
 
--- What an idle worker wants to know; `of_tasks` are those that it hands over to another engine. Every
--- term is a few probes of an index, and stops at the first run; the settings and the order of each
--- probe make sure of that, whatever the statistics say. `look_age` is NULL if no floors are in force.
+-- The facts that an idle worker needs. `of_tasks` are the tasks that it hands over to another
+-- engine. Every term is a few probes of an index, and stops at the first run. The settings and the
+-- order of each probe ensure that under any statistics. `look_age` is NULL if no floors are in
+-- force.
 CREATE FUNCTION duly_peek(of_tasks text[])
     RETURNS TABLE (has_ready boolean, has_suspect boolean, has_parked boolean, next_due_in bigint,
                    next_fire_in bigint, has_waits boolean, has_carried boolean,
@@ -331,7 +334,8 @@ BEGIN
 END
 $$;
 
--- Its statements are looked up when it runs: in duly's schema, whatever the caller's search path is.
+-- The names in its body are resolved when it runs: in duly's schema, for any search path of the
+-- caller.
 DO $do$
 BEGIN
     EXECUTE pg_catalog.format('ALTER FUNCTION duly_peek SET search_path = %I, pg_temp',

@@ -1,10 +1,11 @@
--- Parking and moving runs between lanes look at a bounded number of queues, and continue behind them.
+-- Parking, and moving runs between lanes, read a bounded number of queues per round. The next round
+-- continues after the last of them.
 
 -- The queue after which a duty continues when it is done next.
 ALTER TABLE duly_duties ADD COLUMN reached text COLLATE "C" NOT NULL DEFAULT '';
 
 -- As duly_ready_lanes, for the next queues of each lane after `after`, and for the next queues that
--- have something under a limit. Plain SQL, which the planner puts into the statements that use it.
+-- have runs under a limit. Plain SQL, which the planner inlines into the statements that use it.
 CREATE FUNCTION duly_next_lanes(by_look bigint, after text, most bigint)
     RETURNS TABLE (queue text, lane text)
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -26,7 +27,7 @@ BEGIN ATOMIC
       FROM duly_lanes_of(by_look) AS own
      CROSS JOIN LATERAL (
            SELECT next.queue FROM duly_queues_of(by_look, own.lane, after) AS next LIMIT most) AS walk
-        -- Behind the last queue the walk begins again with the first.
+        -- After the last queue, the scan begins again with the first.
      WHERE walk.queue > after
     UNION ALL
     (SELECT limited.queue, limited.lane FROM limited LIMIT most);

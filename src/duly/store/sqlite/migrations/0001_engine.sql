@@ -1,6 +1,7 @@
 -- The engine's tables. Times are microseconds since 1970, UTC.
--- duly_runs holds only what can run now or is running: delayed, paused and unregistered runs wait
--- in duly_waiting, finished ones lie in duly_history, so a claim costs the same whatever their number.
+-- duly_runs contains only runs that can run now or are running. Delayed, paused and unregistered
+-- runs are in duly_waiting, and finished runs are in duly_history. So a claim costs the same for
+-- any number of them.
 
 CREATE TABLE duly_runs (
     id TEXT NOT NULL PRIMARY KEY,
@@ -91,7 +92,7 @@ CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id)
     WHERE state IN ('failed', 'interrupted');
 CREATE INDEX duly_history_finished ON duly_history (finished_at);
 
--- An attempt's record lies in the history row while it is the run's last word, else here.
+-- The record of the attempt that ended a run is in the history row. All other attempts are here.
 CREATE TABLE duly_attempts (
     run_id TEXT NOT NULL,
     claim_number INTEGER NOT NULL,
@@ -163,7 +164,7 @@ CREATE TABLE duly_workers (
 ) WITHOUT ROWID;
 CREATE INDEX duly_workers_live ON duly_workers (id) WHERE state = 'live';
 
--- Every run, wherever it is; reads go through this view and are one statement.
+-- Every run, in any table. Reads use this view and are one statement.
 CREATE VIEW duly_every_run AS
 SELECT id, task, queue, lane, state, NULL AS cause, priority, generation, claim_number, attempt,
        retries_used, crashes, created_at, due_at, expires_at, claimed_at, NULL AS finished_at,
@@ -183,8 +184,7 @@ SELECT id, task, queue, lane, state, cause, priority, generation, claim_number, 
        error, traceback, fingerprint, NULL, NULL
   FROM duly_history;
 
--- Loose index scans: one probe per queue and lane that has something ready, however much it has.
--- (A row-value comparison would walk all entries of the queue.)
+-- Loose index scans: one probe per queue and lane that has ready runs, for any number of runs.
 CREATE VIEW duly_ready_lanes AS
 WITH RECURSIVE head(queue, lane) AS (
     SELECT * FROM (SELECT queue, lane FROM duly_runs INDEXED BY duly_runs_ready
@@ -227,9 +227,9 @@ SELECT parked, queue, task,
        coalesce((SELECT paused FROM duly_queues WHERE name = queue), 0) AS paused
   FROM head;
 
--- Accepts a run on a connection of the caller's, in whatever transaction that has. One statement, so
--- that it is all or nothing where the connection commits after each. A key that is taken makes no
--- run; who has it is read afterwards.
+-- Accepts a run on a connection of the caller, in any transaction. It is one statement, so that it
+-- is atomic on a connection that commits after each statement. If the key is taken, no run is
+-- created, and the holder of the key is read afterwards.
 CREATE VIEW duly_enqueue AS
 SELECT run.id, run.task, run.queue, run.lane, run.priority, run.created_at AS now, run.due_at,
        run.expires_at, run.arguments, run.tags, run.key, known.fingerprint, known.ttl,

@@ -1,13 +1,13 @@
--- Steps: what a run has done on its way, and what it waits for. They survive attempts and redrives.
+-- Steps: the recorded results and the waits of runs. They are kept after attempts and redrives.
 
 CREATE TABLE duly_steps (
     run_id TEXT NOT NULL,
     name TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('step', 'sleep', 'wait', 'gather', 'epoch')),
     done INTEGER NOT NULL CHECK (done IN (0, 1)),
-    -- What is waited for: the name of an event, or the ids of child runs as JSON.
+    -- The awaited event's name, or the ids of the awaited child runs as JSON.
     awaited TEXT,
-    -- When a sleep is over, or a wait has waited long enough.
+    -- The end of a sleep, or the timeout of a wait.
     wake_at INTEGER,
     result TEXT,
     claim_number INTEGER NOT NULL,
@@ -19,7 +19,7 @@ CREATE TABLE duly_steps (
 CREATE INDEX duly_steps_awaiting ON duly_steps (awaited, run_id) WHERE kind = 'wait' AND NOT done;
 CREATE INDEX duly_steps_pending ON duly_steps (run_id) WHERE kind IN ('wait', 'gather') AND NOT done;
 
--- What `send_event` said; the first word counts.
+-- The values of `send_event`. Only the first value of an event is kept.
 CREATE TABLE duly_events (
     name TEXT NOT NULL PRIMARY KEY,
     payload TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE duly_events (
 ) WITHOUT ROWID;
 CREATE INDEX duly_events_sent ON duly_events (sent_at);
 
--- Which waits are over: their event is there, or all of their children have ended.
+-- Waits that are satisfied: their event was sent, or all of their children have ended.
 CREATE VIEW duly_awake AS
 SELECT step.run_id, step.name
   FROM duly_steps AS step

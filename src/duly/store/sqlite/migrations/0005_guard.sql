@@ -1,4 +1,4 @@
--- The guard: which keys are held, done or failed, and the dead letters of other engines.
+-- The guard: its keys (held, done or failed), and the dead letters of other engines.
 
 CREATE TABLE duly_guarded (
     key TEXT NOT NULL PRIMARY KEY CHECK (key <> ''),
@@ -9,12 +9,13 @@ CREATE TABLE duly_guarded (
     fingerprint TEXT,
     attempts INTEGER NOT NULL CHECK (attempts >= 1),
     losses INTEGER NOT NULL CHECK (losses BETWEEN 0 AND attempts),
-    -- Time since the machine was started, and which start that was: no wall clock ends a lease.
+    -- Time since the start of the machine, and an id of that start. So the wall clock cannot end a
+    -- lease.
     lease_ends INTEGER NOT NULL,
     boot TEXT NOT NULL,
     began_at INTEGER NOT NULL,
     ended_at INTEGER,
-    -- When it may be forgotten; never if NULL.
+    -- When the key may be forgotten. NULL means never.
     kept_until INTEGER,
     result TEXT,
     problem TEXT,
@@ -22,7 +23,7 @@ CREATE TABLE duly_guarded (
 ) WITHOUT ROWID;
 CREATE INDEX duly_guarded_kept ON duly_guarded (kept_until) WHERE kept_until IS NOT NULL;
 
--- One count for all keys, since a fence must only grow although rows are forgotten.
+-- One counter for all keys: a fence must only grow, and rows of keys are deleted.
 CREATE TABLE duly_guard_fences (latest INTEGER NOT NULL);
 INSERT INTO duly_guard_fences VALUES (0);
 

@@ -1,10 +1,10 @@
--- Lanes: in which of them each worker sees to its tasks, so that runs can follow a task that gains or
--- loses its carrier.
+-- Lanes: the lane of each task that a worker registers. Runs can follow a task that gains or loses
+-- its carrier.
 
--- By task, as a JSON object.
+-- A JSON object from task to lane.
 ALTER TABLE duly_workers ADD COLUMN lanes TEXT NOT NULL DEFAULT '{}';
 
--- Whoever hands over asks for its own tasks only, and never walks past those of others.
+-- A worker that hands over runs reads only those of its own tasks, and never skips those of others.
 DROP INDEX duly_handed_stale;
 ALTER TABLE duly_handed ADD COLUMN task TEXT NOT NULL DEFAULT '';
 UPDATE duly_handed
@@ -14,7 +14,7 @@ CREATE INDEX duly_handed_of_task ON duly_handed (task, stale_at);
 CREATE INDEX duly_runs_carried ON duly_runs (task, lane)
     WHERE state = 'queued' AND lane IN ('carried', 'carried-hold', 'handed', 'handed-hold');
 
--- A loose index scan, as duly_ready_lanes: which tasks have runs with another engine, or on the way.
+-- A loose index scan, as duly_ready_lanes: the tasks that have carried runs.
 CREATE VIEW duly_carried_lanes AS
 WITH RECURSIVE head(task, lane) AS (
     SELECT * FROM (SELECT task, lane FROM duly_runs INDEXED BY duly_runs_carried

@@ -1,6 +1,6 @@
--- Every run, as before, but with columns of one type in all three parts: only then does SQLite look
--- through the view, and takes the newest of each part by its key. Otherwise a page, and the states
--- of a few runs, cost a walk over all of the history.
+-- Every run, as before, but the columns have one type in all three parts. Only then can SQLite use
+-- the indexes of the parts and read the newest runs of each by its key. Otherwise a page, or the
+-- states of a few runs, would need a scan of the whole history.
 
 DROP VIEW duly_every_run;
 CREATE VIEW duly_every_run AS

@@ -1,8 +1,8 @@
--- What became of runs, counted as they end, so that nobody has to count the history: how many runs of
--- a task and queue came to which end, how long they took and how long they had waited, each up to a
--- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them; upkeep
--- adds those up by minutes, then by hours, and at last in one row of each kind for all that is long
--- ago. A sum over all rows is true at any time.
+-- The numbers of ended runs, counted as they end, so that no reader has to count the history. They
+-- are counted by task, queue and end, by their durations and by their waiting times, each up to a
+-- bound. The settle that ends runs adds rows of span 0, one for each kind of end among them. Upkeep
+-- adds those up by minutes, then by hours, and at last in one row of each kind for everything
+-- earlier. A sum over all rows is correct at any time.
 
 CREATE TABLE duly_tallies (
     at INTEGER NOT NULL,
@@ -20,12 +20,12 @@ CREATE INDEX duly_tallies_by_span ON duly_tallies (span, at);
 CREATE UNIQUE INDEX duly_tallies_folded ON duly_tallies (span, at, task, queue, state, took, waited)
     WHERE span > 0;
 
--- Lists of dead letters are in the order of their ids.
+-- Lists of dead letters are ordered by their ids.
 CREATE INDEX duly_history_dead_by_id ON duly_history (id) WHERE state IN ('failed', 'interrupted');
 CREATE INDEX duly_history_dead_by_task ON duly_history (task, id)
     WHERE state IN ('failed', 'interrupted');
 
--- Groups of dead letters are counted in their index alone.
+-- Groups of dead letters are counted in their index only.
 DROP INDEX duly_history_dead;
 CREATE INDEX duly_history_dead ON duly_history (task, fingerprint, id, created_at, queue)
     WHERE state IN ('failed', 'interrupted');

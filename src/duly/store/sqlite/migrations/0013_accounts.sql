@@ -1,24 +1,24 @@
--- Accounts: how many runs were accepted and how many pruned, so that an audit can tell whether one is
--- missing; for how long the runs of a task are kept; how many runs may wait in a queue.
+-- Accounts: the numbers of accepted and of pruned runs, so that an audit can find a missing one.
+-- How long the runs of a task are kept. How many runs may wait in a queue.
 
--- One row, since SQLite has one writer; PostgreSQL adds rows, and adds them up later.
+-- One row, because SQLite has one writer. PostgreSQL adds rows, and adds them up later.
 CREATE TABLE duly_accounts (
     accepted INTEGER NOT NULL DEFAULT 0,
     pruned INTEGER NOT NULL DEFAULT 0,
-    -- The end of the run that ended last, of those that were pruned.
+    -- The latest end of a pruned run.
     pruned_until INTEGER
 );
 INSERT INTO duly_accounts (accepted, pruned_until)
 SELECT (SELECT count(*) FROM duly_every_run), (SELECT max(fired_at) FROM duly_firings);
 
--- Of the tasks that say so themselves, in microseconds.
+-- The retention of tasks that have their own, in microseconds.
 CREATE TABLE duly_retentions (
     task TEXT NOT NULL PRIMARY KEY,
     kept INTEGER NOT NULL CHECK (kept >= 0)
 ) WITHOUT ROWID;
 
--- A run that is not kept for the usual time, but as its task says or until its key is over, is out of
--- the way of a prune until that instant.
+-- If a run is kept for another time than the default, because of its task or its key, a prune skips
+-- it until this instant. Block ranges could not leave such runs out.
 ALTER TABLE duly_history ADD COLUMN kept_until INTEGER;
 DROP INDEX duly_history_ended;
 CREATE INDEX duly_history_ended ON duly_history (finished_at)
@@ -28,11 +28,11 @@ CREATE INDEX duly_history_died ON duly_history (finished_at)
     WHERE state IN ('failed', 'interrupted') AND kept_until IS NULL;
 CREATE INDEX duly_history_kept ON duly_history (kept_until) WHERE kept_until IS NOT NULL;
 
--- How many runs may wait in a queue, as an operator sets it.
+-- How many runs may wait in a queue. An operator sets it.
 ALTER TABLE duly_queues ADD COLUMN max_size INTEGER CHECK (max_size >= 1);
 
--- Accepts a run that is due at once and has neither key nor tags, and counts it: one statement, so
--- that it is its own transaction.
+-- Accepts and counts a run that is due at once and has neither key nor tags. It is one statement,
+-- so that it is its own transaction.
 CREATE VIEW duly_enqueue_plain AS
 SELECT id, task, queue, lane, priority, created_at AS now, arguments FROM duly_runs;
 
@@ -43,7 +43,7 @@ BEGIN
     UPDATE duly_accounts SET accepted = accepted + 1;
 END;
 
--- As before, and counts the run if there is a new one.
+-- As before, and counts a new run.
 DROP TRIGGER duly_enqueue_accepts;
 CREATE TRIGGER duly_enqueue_accepts INSTEAD OF INSERT ON duly_enqueue
 BEGIN

@@ -1,2 +1,2 @@
--- Keys: nothing to do here. On PostgreSQL the function that enqueues in callers' transactions changes;
+-- Keys: no change. On PostgreSQL the function that enqueues in callers' transactions changes.
 -- SQLite has no such function.

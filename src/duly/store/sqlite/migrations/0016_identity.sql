@@ -1,7 +1,7 @@
--- Identity: which file this store is, so that workers notice when they are started on a copy.
+-- Identity: the file of this store, so that workers notice if they are started on a copy.
 
 CREATE TABLE duly_store (
-    -- The inode of the file that workers may use; NULL until the first one has started.
+    -- The inode of the file that workers may use. NULL until the first worker has started.
     inode INTEGER
 );
 

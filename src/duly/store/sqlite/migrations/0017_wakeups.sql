@@ -1,2 +1,2 @@
--- Wake-ups: nothing to do here. On PostgreSQL a tick wakes the runs that wait for an event, since a
--- sender's transaction would lock them; on SQLite a transaction that writes locks the file anyway.
+-- Wake-ups: no change. On PostgreSQL a tick wakes the runs that wait for an event, because the
+-- sender's transaction would lock them. On SQLite a transaction that writes locks the file anyway.

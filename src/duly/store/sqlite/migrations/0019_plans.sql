@@ -1,1 +1,2 @@
--- Only PostgreSQL needs another index of keys: here each run's key is looked up by itself.
+-- Only PostgreSQL needs another index of keys: on SQLite the key of each run is looked up by
+-- itself.

@@ -1,1 +1,1 @@
--- Only PostgreSQL notifies: here workers see that the file has changed.
+-- Only PostgreSQL notifies: on SQLite, workers notice that the file has changed.

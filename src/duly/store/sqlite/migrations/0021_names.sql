@@ -1,1 +1,2 @@
--- Only PostgreSQL has several writers, which need a row for each name of a task to meet at.
+-- Only PostgreSQL has several writers, and they need a row for each name of a task to detect
+-- conflicts.

@@ -1,1 +1,1 @@
--- Only PostgreSQL: on SQLite, the lock on the file already lets one process write at a time.
+-- PostgreSQL only: on SQLite, the lock of the file already lets one process write at a time.

@@ -1,1 +1,1 @@
--- Only PostgreSQL keeps dead rows for other transactions: here nothing has to be skipped.
+-- Only PostgreSQL keeps dead rows for other transactions: on SQLite there is nothing to skip.

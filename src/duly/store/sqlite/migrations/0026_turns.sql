@@ -1,1 +1,1 @@
--- On SQLite a tick looks at every queue: it has one writer and few queues.
+-- On SQLite a tick reads every queue: there is one writer, and there are few queues.
