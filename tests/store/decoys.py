@@ -94,7 +94,7 @@ AS $$ BEGIN RAISE 'a decoy was called: {shown}'; END $$
 
 
 def plant(url: str) -> None:
-    """Plant decoys of all functions and operators that duly calls, and of its own functions."""
+    """Create decoys of all functions and operators that duly calls, and of its own functions."""
     with psycopg.connect(url, prepare_threshold=None) as connection:
         connection.execute(
             "DO $$ BEGIN CREATE ROLE stranger; EXCEPTION WHEN duplicate_object THEN END $$"

@@ -1,7 +1,7 @@
-"""What a store should do, in plain dictionaries: the reference that the real ones are held to.
+"""The expected behaviour of a store, in plain dictionaries: the real stores are compared with it.
 
-One run is in one place: `ready` (claims see it), `waiting`, `running` or `history`. Nothing here
-is fast, bounded or safe among threads; it is only short enough to be believed.
+A run is in one place: `ready` (claims see it), `waiting`, `running` or `history`. Nothing here is
+fast, bounded or safe among threads. The model is only short enough to be checked by reading.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle, Settled
 from duly.store.ops.upkeep import Prune, RegisterWorker, Ticked
 
 BY_OTHERS = ("lost", "handed_back", "stopped")
-"""Outcomes that are written about a worker, not by it."""
+"""Outcomes of attempts that the worker itself does not record."""
 
 
 @dataclass
@@ -50,10 +50,10 @@ class Run:
     result: str | None = None
     error: str | None = None
     attempts: dict[int, tuple[int, int, str]] = field(default_factory=dict)
-    """claim_number -> (generation, attempt, outcome) of every attempt that is on record."""
+    """claim_number -> (generation, attempt, outcome) of every recorded attempt."""
 
     def place_in_line(self) -> tuple[int, int, str]:
-        """Return what runs of one queue are sorted by."""
+        """Return the sort key of a run in its queue."""
         return (-self.priority, self.due_at, self.id)
 
 
@@ -78,7 +78,7 @@ class Worker:
 
 
 class ModelStore:
-    """The reference store. `now` is set by the caller before each op."""
+    """The model of a store. The caller sets `now` before each op."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -117,7 +117,7 @@ class ModelStore:
         return Accepted(op.run_id)
 
     def claim(self, op: ClaimRuns) -> list[tuple[str, int]]:
-        """Return (run, claim_number) of what is taken, in order."""
+        """Return (run, claim_number) of the claimed runs, in order."""
         worker = self.workers.get(op.worker_id)
         if worker is None or not worker.live:
             return []
@@ -147,7 +147,7 @@ class ModelStore:
         ]
 
     def holds(self, run_id: str, claim_number: int) -> bool:
-        """Say whether a claim is in force."""
+        """Return whether a claim is in force."""
         run = self.runs.get(run_id)
         return run is not None and run.state == "running" and run.claim_number == claim_number
 
@@ -202,13 +202,13 @@ class ModelStore:
     # -- workers --
 
     def register(self, op: RegisterWorker, tasks: tuple[str, ...]) -> None:
-        """Make a worker live, unless it was known; while it lives, it may tell of more tasks."""
+        """Make a new worker live. A live worker may register again with other tasks."""
         worker = self.workers.setdefault(op.worker_id, Worker(tasks))
         if worker.live:
             worker.tasks = tasks
 
     def recover(self, op: Recover) -> list[str]:
-        """End a worker and settle what it holds."""
+        """Mark a worker as dead and settle the runs that it holds."""
         worker = self.workers.get(op.worker_id)
         if worker is not None and worker.live:
             worker.live, worker.stopped_at = False, self.now
@@ -217,14 +217,14 @@ class ModelStore:
         )
 
     def recover_orphans(self, op: RecoverOrphans) -> list[str]:
-        """Settle what nobody alive holds; the limit is taken to be out of reach."""
+        """Settle the runs of workers that are not live. The limit is assumed not to be reached."""
         live = {worker_id for worker_id, worker in self.workers.items() if worker.live}
         return self._settle_held(
             [run for run in self._running() if run.worker_id not in live], op.judge
         )
 
     def hand_back_unknown(self, op: HandBackUnknown) -> list[str]:
-        """Give back, uncharged, what a worker does not know it holds."""
+        """Hand back, uncharged, the runs that a worker does not know it holds."""
         unknown = [
             run
             for run in self._running()
@@ -256,7 +256,7 @@ class ModelStore:
     # -- upkeep --
 
     def tick(self) -> Ticked:
-        """Un-park, promote, park, expire; the limit is taken to be out of reach."""
+        """Un-park, promote, park, expire. The limit is assumed not to be reached."""
         registered = {
             task for worker in self.workers.values() if worker.live for task in worker.tasks
         }
@@ -296,7 +296,7 @@ class ModelStore:
         return Ticked(len(promoted), parked, len(expired), next_due_in)
 
     def prune(self, op: Prune) -> int:
-        """Forget what ended long ago, and keys and workers whose time is over."""
+        """Delete runs that ended long ago, and keys and workers whose time has passed."""
         before = self.now - op.older_than
         old = [
             run.id
@@ -325,7 +325,7 @@ class ModelStore:
     # -- operators --
 
     def cancel(self, run_id: str, reason: str) -> str | None:
-        """End a queued run, ask a running one, leave a final one."""
+        """End a queued run, record the request for a running one, and do not change a final one."""
         run = self.runs.get(run_id)
         if run is None:
             return None

@@ -1,4 +1,4 @@
-"""The cases of each verb: what to prepare, the call that is counted, and what it has to answer."""
+"""The cases of each verb: the preparation, the call that is counted, and the expected answer."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Iterator
@@ -25,13 +25,16 @@ from tests.store.conformance.verbs import HOUR_SECONDS, TIMEOUT
 from tests.store.costs.counters import Cost, Counter, counting
 
 TIMES = 3
-"""How often a call is made. The first call is a warm-up: it prepares statements, and its connection
-learns what it remembers. Of the others, the cheaper one counts, since a lone enqueue has two
-statements to prepare: it carries its hint only if no hint was sent a moment ago."""
+"""The number of times that a call is made.
+
+The first call is a warm-up: it prepares statements, and its connection fills its caches. Of the
+others, the cheaper one counts, because a lone enqueue has two statements to prepare. It carries its
+hint only if no hint was sent a moment ago.
+"""
 
 
 class World(NamedTuple):
-    """A small store with everything around it."""
+    """A small store with its clock, its tables and its counter."""
 
     store: Any
     clock: TestClock
@@ -40,11 +43,11 @@ class World(NamedTuple):
     first_rows: dict[str, list[tuple[Any, ...]]]
     """The rows that a new store has, by table."""
     folder: Path
-    """For files that a case writes."""
+    """The folder for files that a case writes."""
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the store is a file."""
+        """Return whether the store is a file."""
         return is_sqlite(self.counter.url)
 
     def apply(self, *ops: Any) -> Any:
@@ -52,18 +55,18 @@ class World(NamedTuple):
         return self.store.apply(list(ops))[-1]
 
     def wipe(self) -> None:
-        """Empty the store, so that it is as a new one."""
+        """Empty the store, so that it equals a new one."""
         self.tables.wipe()
         for table, rows in self.first_rows.items():
             for row in rows:
                 places = ", ".join(["?" if self.is_sqlite else "%s"] * len(row))
-                # Our own names and numbers.
+                # The names and numbers are ours.
                 insert = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608
                 self.tables._connection.execute(insert, row)
 
     @contextmanager
     def open_transaction(self) -> Iterator[Any]:
-        """Give a connection of the caller's with a transaction that is open."""
+        """Yield a connection of the caller with an open transaction."""
         url = self.counter.url
         if self.is_sqlite:
             with closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as connection:
@@ -85,7 +88,7 @@ A call that changes nothing can be yielded TIMES times. Any other case is carrie
 each time on an empty store."""
 
 CASES: dict[str, Case] = {}
-"""By name: the verb, as the code has it, and the case."""
+"""By name, which consists of the verb as in the code, and the case."""
 
 
 def case(name: str) -> Callable[[Case], Case]:
@@ -100,18 +103,18 @@ def case(name: str) -> Callable[[Case], Case]:
 
 
 class Counted(NamedTuple):
-    """What a call costs, and its statements."""
+    """The cost of a call, and its statements."""
 
     cost: Cost
     statements: list[str]
 
 
 def count(world: World, name: str) -> Counted:
-    """Return what the call of a case costs."""
+    """Return the cost of the call of a case."""
     counted: list[Counted] = []
     while len(counted) < TIMES:
         world.wipe()
-        # A case that fails is closed, and undoes what it has left open.
+        # A case that fails is closed, and undoes its open changes.
         with closing(CASES[name](world)) as steps:
             counted += _count_calls(world, steps)
     return min(counted[1:])
@@ -140,7 +143,7 @@ def _act(world: World, call: Call) -> Callable[[], Any]:
 
 @contextmanager
 def opened_world(url: str, folder: Path) -> Iterator[World]:
-    """Open the store at a URL so that it is counted."""
+    """Open the store at a URL in a way that counts its statements."""
     with opened_tables(url) as tables, counting(url) as counter:
         if is_sqlite(url):
             clock = FakeClock()
@@ -152,11 +155,11 @@ def opened_world(url: str, folder: Path) -> Iterator[World]:
             closing(open_store(counter.url)) as store,
             closing(ServerClock(url)) as clock,
         ):
-            # On a busy machine a read may be slow, and then a thread would look at whole indexes.
+            # On a busy machine a read may be slow, and then a thread would read whole indexes.
             patch.setattr("duly.store.postgres.floors.SLOW_SECONDS", HOUR_SECONDS)
             counter.begin()
             store.wake()
-            # The connection for hints is open now, and will do nothing but notify.
+            # The connection for hints is open from here on, and only notifies.
             wait_until(counter.tap.has_notified, seconds=TIMEOUT, what="a hint is sent")
             yield World(store, clock, tables, counter, _first_rows(tables), folder)
 

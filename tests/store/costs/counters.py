@@ -1,4 +1,4 @@
-"""Counts what a store sends to its database: statements, and on PostgreSQL round trips."""
+"""Counts the statements that a store sends to its database, and on PostgreSQL the round trips."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.servers.wiretap import Wiretap
 
 
 class Cost(NamedTuple):
-    """What one call costs."""
+    """The cost of one call."""
 
     round_trips: int
     """0 on SQLite, which has no server."""
@@ -21,10 +21,10 @@ class Cost(NamedTuple):
 
 
 class Counter(Protocol):
-    """Counts from `begin` on."""
+    """Counts the statements after `begin`."""
 
     url: str
-    """Where the store has to be opened, so that it is counted."""
+    """The URL at which a store has to be opened to be counted."""
 
     def begin(self) -> None: ...
     def cost(self) -> Cost: ...
@@ -32,30 +32,30 @@ class Counter(Protocol):
 
 
 class SqliteCounter:
-    """Listens to all connections that are opened while it patches `sqlite3.connect`."""
+    """Counts the statements of connections that are opened while it patches `sqlite3.connect`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._statements: list[str] = []
 
     def begin(self) -> None:
-        """Forget what was executed before."""
+        """Forget the statements executed so far."""
         self._statements.clear()
 
     def cost(self) -> Cost:
-        """Return how many statements were executed."""
+        """Return the number of executed statements."""
         return Cost(0, len(self._statements))
 
     def statements(self) -> list[str]:
-        """Return the statements that were executed."""
+        """Return the executed statements."""
         return list(self._statements)
 
     def note(self, statement: str) -> None:
-        """Note a statement of the store.
+        """Record a statement of the store.
 
-        SQLite reports statements of its own as comments. For each statement of a trigger, the
-        driver reports the write that fires it once more, so a write that equals the one before it
-        counts once.
+        SQLite reports its own statements as comments. For each statement of a trigger, the driver
+        reports the write that fires it once more, so a write that equals the one before it counts
+        once.
         """
         text = " ".join(statement.split())
         is_repeated = self._statements[-1:] == [text] and not text.startswith("SELECT")
@@ -64,7 +64,7 @@ class SqliteCounter:
 
 
 class PostgresCounter:
-    """Listens to all connections through a proxy."""
+    """Counts the statements of all connections through a proxy."""
 
     def __init__(self, url: str, tap: Wiretap) -> None:
         parts = urlsplit(url)
@@ -78,22 +78,22 @@ class PostgresCounter:
         self.tap = tap
 
     def begin(self) -> None:
-        """Forget what was sent before."""
+        """Forget the statements sent so far."""
         self.tap.begin()
 
     def cost(self) -> Cost:
-        """Return how many statements and round trips there were."""
+        """Return the numbers of statements and round trips."""
         found = self.tap.exchange()
         return Cost(found.round_trips, len(found.statements))
 
     def statements(self) -> list[str]:
-        """Return the statements that were executed."""
+        """Return the executed statements."""
         return self.tap.exchange().statements
 
 
 @contextmanager
 def counting(url: str) -> Iterator[Any]:
-    """Give a counter for the store at a URL."""
+    """Yield a counter for the store at a URL."""
     if url.startswith("sqlite:"):
         with pytest.MonkeyPatch.context() as patch:
             yield _listening_counter(url, patch)

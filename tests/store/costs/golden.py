@@ -1,4 +1,4 @@
-"""The file of what each verb may cost: one line for each case, with a figure for each database."""
+"""The file of allowed costs: one line for each case, with a figure for each database."""
 
 import fcntl
 import re
@@ -19,13 +19,13 @@ Costs = dict[str, Cost]
 
 
 def read_costs() -> dict[str, Costs]:
-    """Return what each case may cost."""
+    """Return the allowed cost of each case."""
     lines = FILE.read_text().splitlines()
     return dict(map(_read_line, (line for line in lines if line and not line.startswith("#"))))
 
 
 def write_cost(cases: set[str], case: str, database: str, cost: Cost) -> None:
-    """Write what a case costs, and remove the lines of cases that no longer exist.
+    """Write the cost of a case, and remove the lines of cases that no longer exist.
 
     Several processes may do so at once.
     """
@@ -44,7 +44,7 @@ def text_of(costs: dict[str, Costs]) -> str:
 
 
 def shown(cost: Cost) -> str:
-    """Return a cost in words."""
+    """Return the text of a cost."""
     statements = f"{cost.statements} statement{'s' * (cost.statements != 1)}"
     return f"{statements} in {_trips(cost)}" if cost.round_trips else statements
 

@@ -1,4 +1,4 @@
-"""What the ops of locks and of the guard cost."""
+"""The costs of the ops of locks and of the guard."""
 
 from duly.store.ops.guard import (
     AcquireKey,

@@ -1,4 +1,4 @@
-"""What the ops of operators cost."""
+"""The costs of operators' ops."""
 
 from duly.core.states import State
 from duly.core.verdict import Finish

@@ -1,4 +1,4 @@
-"""What the reads of a store cost. They change nothing, so one store is prepared for all counts."""
+"""The costs of reads. Reads change nothing, so one store is prepared for all counts."""
 
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
@@ -38,13 +38,13 @@ Check = Callable[["Filled", Any], bool]
 
 
 class Filled(NamedTuple):
-    """A store with something to find for every read."""
+    """A store with at least one row for every read."""
 
     world: World
     running: str
     failed: str
     record: RunRecord
-    """A queued run, as it is on record."""
+    """The record of a queued run."""
 
     @property
     def store(self) -> Any:
@@ -53,7 +53,7 @@ class Filled(NamedTuple):
 
     @property
     def limited(self) -> RunRecord:
-        """The queued run as if its task had a limit."""
+        """Return the queued run as if its task had a limit."""
         return self.record._replace(lane=limited_lane(LANE, TASK))
 
     def list_due(self) -> list[Any]:
@@ -66,7 +66,7 @@ Read = Callable[[Filled], Any]
 
 
 def fill(world: World) -> Filled:
-    """Write something of everything."""
+    """Write at least one row of every kind."""
     store = world.store
     register(store)
     world.apply(due(world))
@@ -87,7 +87,7 @@ def fill(world: World) -> Filled:
         LimitQueue("default", 5, ACTOR),
     )
     world.clock.advance(60)
-    # Their times end earlier.
+    # The time of these ends earlier.
     world.apply(lock_op("b"), key_op())
     return Filled(world, running, failed, run_of(store, enqueue_one(store)))
 
@@ -98,12 +98,12 @@ def finds(_: Filled, answer: Any) -> bool:
 
 
 def nothing(_: Filled, answer: Any) -> bool:
-    """Return whether nothing was found."""
+    """Return whether the answer is empty."""
     return not answer
 
 
 def anything(_: Filled, _answer: Any) -> bool:
-    """Return True: what is found depends on the database."""
+    """Return True: the answer depends on the database."""
     return True
 
 
@@ -117,7 +117,7 @@ def _all_findings(filled: Filled) -> list[Any]:
 
 
 def _back_up(filled: Filled) -> bool:
-    # PostgreSQL has tools of its own for this.
+    # PostgreSQL has its own tools for backups.
     file = filled.world.folder / f"{new_id()}.db"
     try:
         filled.store.back_up(file)
@@ -155,7 +155,7 @@ READS: dict[str, tuple[Read, Check]] = {
     "count_retries: all": (lambda f: f.store.count_retries(0, MINUTE), finds),
     "count_retries_of_tasks: all": (lambda f: f.store.count_retries_of_tasks(0), finds),
     "list_oldest_ready: one queue": (lambda f: f.store.list_oldest_ready(), finds),
-    "find_oldest_transaction: none of long": (
+    "find_oldest_transaction: none": (
         lambda f: f.store.find_oldest_transaction(),
         anything,
     ),

@@ -1,4 +1,4 @@
-"""What the ops of the engine cost: accepting runs, claiming them, settling them."""
+"""The costs of the engine's ops: accepting runs, claiming them, settling them."""
 
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.verdict import Requeue
@@ -34,12 +34,12 @@ LINES = ((1, "info", "one"), (2, "info", "two"))
 
 
 def claim_op(limit=MANY, limits=None, announcement=None):
-    """Build the op that claims up to so many runs."""
+    """Build the op that claims up to a number of runs."""
     return ClaimRuns(WORKER, (Want(None, LANE, limit),), TASKS, "", limits, announcement)
 
 
 def held(world, **options):
-    """Return a run in the hands of a worker."""
+    """Return a run that a worker holds."""
     register(world.store)
     return enqueue_and_claim(world.store, **options)
 
@@ -239,7 +239,7 @@ def settle_and_claim(world):
     assert (settled, len(claims)) == (Settled.DONE, 1)
 
 
-# -- what attempts say of themselves --
+# -- progress and log lines --
 
 
 @case("SetProgress: the claim holds")

@@ -1,4 +1,4 @@
-"""What steps, events and schedules cost."""
+"""The costs of steps, events and schedules."""
 
 from duly.core.schedule import UNANCHORED, IntervalTrigger, Rules, rules_text, trigger_text
 from duly.core.schedule_plans import plan_due
@@ -122,7 +122,7 @@ def resolve_done(world):
     assert (yield op).steps == ("name",)
 
 
-@case("ResolveStep: it is to run again")
+@case("ResolveStep: it runs again")
 def resolve_again(world):
     found = interrupted(world)
     op = ResolveStep(RetryRun(found.run_id, ACTOR), "name", is_done=False)
@@ -150,7 +150,7 @@ def send_again(world):
     assert (yield SendEvent("paid", "7")) is False
 
 
-@case("WakeRuns: one run that waits on")
+@case("WakeRuns: one run that still waits")
 def wake_none(world):
     assert (yield WakeRuns((waiting(world),))) == 0
 
@@ -162,7 +162,7 @@ def wake_one(world):
     world.apply(begin_op(found, kind="gather", awaited=f'["{child}"]'))
     again = Requeue(HOUR_SECONDS, 1, 0, 0, LANE, awaits="name")
     settle(world.store, settle_op(found, "suspended", again))
-    world.tables.execute(f"DELETE FROM duly_runs WHERE id = '{child}'")  # noqa: S608 - our own text
+    world.tables.execute(f"DELETE FROM duly_runs WHERE id = '{child}'")  # noqa: S608 - the text is ours
     assert (yield WakeRuns((found.run_id,))) == 1
 
 
@@ -202,7 +202,7 @@ def put_op(name="tidy", minutes=1, **changes):
 
 
 def due(world, count=1):
-    """Return the op that fires so many schedules, which are due."""
+    """Return the op that fires a number of due schedules."""
     world.apply(*(put_op(f"tidy{number}") for number in range(count)))
     world.clock.advance(60)
     found = world.store.list_due_schedules(100, at_least=0, less_than=MINUTE)

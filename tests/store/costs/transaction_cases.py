@@ -1,4 +1,4 @@
-"""What transactions of bodies cost, and writes on a connection of the caller's."""
+"""The costs of tasks' transactions, and of writes on a connection of the caller."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -12,12 +12,12 @@ from tests.store.conformance.verbs import ACTOR, another_try, enqueue_one, order
 from tests.store.costs.cases import case
 from tests.store.costs.run_cases import LINES, held, lost
 
-# -- of bodies --
+# -- transactions of tasks --
 
 
 @contextmanager
 def begun(world):
-    """Give a body's transaction in which it has written nothing, and the claim of its run."""
+    """Yield a task's transaction without writes, and the claim of its run."""
     found = held(world)
     section = world.store.task_transaction()
     try:
@@ -43,7 +43,7 @@ def settle_and_commit(world):
 
 
 @case("task_transaction: settle_and_commit, a success with progress and logs")
-def settle_with_words(world):
+def settle_with_log_lines(world):
     with begun(world) as (section, found):
         place = found.run_id, found.claim_number
         words = [AddLogs(*place, LINES), SetProgress(*place, 1.0, "")]
@@ -91,11 +91,11 @@ def roll_back(world):
         assert (yield section.rollback) is None
 
 
-# -- of callers --
+# -- transactions of callers --
 
 
 def enqueue(world, connection, op):
-    """Return the function that accepts a run in a transaction of the caller's."""
+    """Return the function that accepts a run in a transaction of the caller."""
     write = partial(world.store.enqueue_on_connection, op)
     return partial(execute_dialogue, connection, write, partial(world.store.wake, op))
 
@@ -133,7 +133,7 @@ def enqueue_known_key(world):
 
 
 def send(world, connection):
-    """Return the function that sends an event in a transaction of the caller's."""
+    """Return the function that sends an event in a transaction of the caller."""
     write = partial(world.store.send_on_connection, SendEvent("paid", "7"))
     return partial(execute_dialogue, connection, write, world.store.wake)
 

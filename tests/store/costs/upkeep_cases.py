@@ -1,4 +1,4 @@
-"""What upkeep, recovery and carried runs cost."""
+"""The costs of upkeep, recovery and carried runs."""
 
 from duly.clock import new_id
 from duly.core.states import SlotKind
@@ -121,7 +121,7 @@ def tick_out_of_turn(world):
     register(world.store)
     world.apply(Tick(100, TURN))
     found = yield Tick(100, TURN)
-    # SQLite looks at no turns.
+    # SQLite ignores turns.
     assert world.is_sqlite or found is None
 
 
@@ -193,7 +193,7 @@ def roll_up(world):
         enqueue_and_succeed(world.store)
         world.clock.advance(1)
     world.clock.advance(30 * 24 * HOUR_SECONDS)
-    # PostgreSQL adds up what was accepted, too.
+    # PostgreSQL also adds up the counts of accepted runs.
     assert (yield RollUpCounts(100)) in ({2} if world.is_sqlite else {2, 3})
 
 
@@ -225,7 +225,7 @@ def hand_over_one(world):
     assert [message.run_id for message in messages] == [run_id]
 
 
-@case("HandOver: one run that nobody claimed ends")
+@case("HandOver: one run that was never claimed ends")
 def hand_over_for_the_last_time(world):
     run_id = carried(world)
     hand_over(world.store, most=2)
