@@ -1,4 +1,4 @@
-"""Floors hide no run for longer than until the next look; only PostgreSQL has them."""
+"""A floor hides a run at most until the next look. Only PostgreSQL has floors."""
 
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
@@ -44,11 +44,11 @@ from tests.store.conformance.verbs import (
 pytestmark = pytest.mark.stores("postgres", "pgbouncer")
 
 LONG = 10.0
-"""Seconds: longer than floors stay behind the time of a look, shorter than they are in force."""
+"""Seconds: longer than the distance of floors from the time of a look, shorter than they last."""
 
 
 class Here(NamedTuple):
-    """What a way in which runs become ready needs."""
+    """The objects that a way for runs to become ready needs."""
 
     store: Any
     clock: TestClock
@@ -57,14 +57,14 @@ class Here(NamedTuple):
 
 @pytest.fixture
 def here(store: Any, clock: TestClock, tables: Tables, worker: str) -> Here:
-    """A store with a live worker, which has run something: so a look knows what gets a floor."""
+    """A store with a live worker that has run one run, so that a look finds a queue for a floor."""
     enqueue_and_succeed(store)
     return Here(store, clock, tables)
 
 
 @pytest.fixture
 def look(here: Here, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Looks at the whole index and takes that to have been slow, after some time."""
+    """A function that looks at the whole index after some time, and treats the look as slow."""
     monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
 
     def look_now() -> bool:
@@ -74,7 +74,7 @@ def look(here: Here, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     return look_now
 
 
-# -- the ways in which a run becomes ready below a floor: the look comes where they yield --
+# -- the ways for a run to become ready below a floor: the look takes place at the yield --
 
 Way = Generator[None, None, str]
 
@@ -165,7 +165,7 @@ def test_a_run_that_becomes_ready_below_a_floor_is_found_by_the_next_look(
     assert claimed_ids(here.store) == [run_id]
 
 
-def test_a_run_that_expires_below_a_floor_is_ended_behind_the_next_look(here, look):
+def test_a_run_that_expires_below_a_floor_is_ended_after_the_next_look(here, look):
     held = enqueue_and_claim(here.store, expires_seconds=LONG / 2)
     assert look()
     here.store.do(HandBackUnknown(WORKER, frozenset()))
@@ -179,7 +179,7 @@ def test_a_run_that_expires_below_a_floor_is_ended_behind_the_next_look(here, lo
     assert state_of(here.store, held.run_id) == "cancelled"
 
 
-def test_floors_that_no_look_renews_go_out_of_use(here, look):
+def test_floors_expire_if_no_look_renews_them(here, look):
     way = by_hand_back(here)
     next(way)
     look()
@@ -190,7 +190,7 @@ def test_floors_that_no_look_renews_go_out_of_use(here, look):
     assert claimed_ids(here.store) == [run_id]
 
 
-def test_floors_of_a_time_that_is_to_come_are_not_used(here, look):
+def test_floors_from_a_future_time_are_not_used(here, look):
     way = by_hand_back(here)
     next(way)
     look()
@@ -230,7 +230,7 @@ def test_a_backfilled_run_is_due_now_and_so_above_the_floor(here, look):
     ],
     ids=str,
 )
-def test_a_new_run_is_found_at_once_wherever_it_is(here, look, where):
+def test_a_new_run_is_found_at_once_in_every_queue_lane_and_priority(here, look, where):
     enqueue_and_succeed(here.store, queue="mail", priority=1)
     assert look()
 
@@ -255,7 +255,7 @@ def test_priorities_and_queues_keep_their_order_above_floors(here, look):
     )
 
 
-def test_a_look_that_is_fast_leaves_no_floors_in_force(here, monkeypatch):
+def test_a_fast_look_leaves_no_floors_in_force(here, monkeypatch):
     monkeypatch.setattr(floors, "SLOW_SECONDS", 1000.0)
 
     assert not here.store._here().floors.look(0.0)
@@ -263,7 +263,7 @@ def test_a_look_that_is_fast_leaves_no_floors_in_force(here, monkeypatch):
     assert here.tables.rows("SELECT count(*) FROM duly_floors") == [(0,)]
 
 
-def test_one_process_at_a_time_looks(here, look):
+def test_only_one_process_at_a_time_looks(here, look):
     look()
     first = here.tables.rows("SELECT number FROM duly_looks")
     here.tables.execute("BEGIN")
@@ -277,7 +277,7 @@ def test_one_process_at_a_time_looks(here, look):
     assert here.tables.rows("SELECT number FROM duly_looks") != first
 
 
-def test_a_look_keeps_no_more_than_the_last_one(here, look):
+def test_only_the_rows_of_the_last_look_are_kept(here, look):
     for _ in range(3):
         look()
 
@@ -287,7 +287,7 @@ def test_a_look_keeps_no_more_than_the_last_one(here, look):
     )
 
 
-def test_a_peek_sees_what_is_ready_above_floors_and_nothing_else(here, look, monkeypatch):
+def test_a_peek_reports_ready_runs_above_floors_only(here, look, monkeypatch):
     way = by_hand_back(here)
     next(way)
     look()
@@ -329,7 +329,7 @@ def test_runs_under_a_limit_have_floors_too(here, look):
     assert ids() == [below]
 
 
-def test_relays_hand_over_what_is_above_floors(here, look):
+def test_relays_hand_over_runs_above_floors(here, look):
     enqueue_one(here.store, lane=SlotKind.CARRIED)
     (message,) = hand_over(here.store)
     succeed(here.store, take(here.store, message))
@@ -349,7 +349,7 @@ def the_end_of(way: Way) -> str:
 
 
 def sorted_by_urgency(chosen: list[str], enqueued: list[str]) -> list[str]:
-    """Return runs in the order in which a claim returns them."""
+    """Return runs in the order of a claim."""
     urgency = dict(zip(enqueued, [0, 3, 1, -1] * 2, strict=True))
     return sorted(chosen, key=lambda run_id: (-urgency[run_id], enqueued.index(run_id)))
 

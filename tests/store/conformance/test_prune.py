@@ -1,4 +1,4 @@
-"""Old history is forgotten in bounded pieces, with all that hangs on it and nothing else."""
+"""Old history is deleted in bounded pieces, with everything that belongs to it and nothing else."""
 
 import json
 
@@ -51,7 +51,7 @@ def prune(store, older_than_seconds, limit=100):
     return store.do(Prune(round(older_than_seconds * SECOND), limit)).runs
 
 
-def test_only_what_ended_long_enough_ago_is_forgotten(store, worker, clock):
+def test_only_runs_that_ended_long_enough_ago_are_pruned(store, worker, clock):
     old = enqueue_and_succeed(store)
     clock.advance(2 * HOUR_SECONDS)
     young = enqueue_and_succeed(store)
@@ -62,7 +62,7 @@ def test_only_what_ended_long_enough_ago_is_forgotten(store, worker, clock):
     assert listed_ids(store) == [young]
 
 
-def test_what_ended_just_that_long_ago_is_kept(store, worker, clock):
+def test_a_run_that_ended_exactly_that_long_ago_is_kept(store, worker, clock):
     kept = enqueue_and_succeed(store)
     clock.advance(HOUR_SECONDS)
 
@@ -88,7 +88,7 @@ def test_workers_keep_dead_letters_for_longer_than_other_runs(store, worker, clo
     assert left_after(1) == set()
 
 
-def test_a_live_run_is_never_forgotten(store, worker, clock):
+def test_a_live_run_is_never_pruned(store, worker, clock):
     running = enqueue_and_claim(store).run_id
     ready, waiting = enqueue_one(store), enqueue_one(store, delay_seconds=DAY_SECONDS * 100)
     clock.advance(10 * DAY_SECONDS)
@@ -98,7 +98,7 @@ def test_a_live_run_is_never_forgotten(store, worker, clock):
     assert set(listed_ids(store)) == {running, ready, waiting}
 
 
-def test_every_final_state_is_forgotten(store, worker, clock):
+def test_runs_of_every_final_state_are_pruned(store, worker, clock):
     enqueue_and_succeed(store)
     enqueue_and_fail(store)
     cancel(store, enqueue_one(store))
@@ -111,7 +111,7 @@ def test_every_final_state_is_forgotten(store, worker, clock):
     assert listed_ids(store) == []
 
 
-def test_what_hangs_on_a_run_goes_with_it(store, worker, clock, tables):
+def test_the_records_of_a_run_are_pruned_with_it(store, worker, clock, tables):
     found = enqueue_and_claim(store, tags={"customer": "17"})
     store.do(AddLogs(found.run_id, 1, ((clock.now(), "info", "hello"),)))
     retry_now(store, found)
@@ -126,7 +126,7 @@ def test_what_hangs_on_a_run_goes_with_it(store, worker, clock, tables):
 
 
 @pytest.mark.parametrize("tags", ["[1]", "7"])
-def test_a_run_with_damaged_tags_is_forgotten_with_the_others(store, worker, clock, tables, tags):
+def test_a_run_with_damaged_tags_is_pruned_with_the_others(store, worker, clock, tables, tags):
     enqueue_and_succeed(store)
     damaged = enqueue_and_succeed(store)
     tables.execute(f"UPDATE duly_history SET tags = '{tags}' WHERE id = '{damaged}'")  # noqa: S608 - ours
@@ -135,7 +135,7 @@ def test_a_run_with_damaged_tags_is_forgotten_with_the_others(store, worker, clo
     assert prune(store, HOUR_SECONDS) == 2
 
 
-def test_what_hangs_on_other_runs_stays(store, worker, clock):
+def test_the_records_of_other_runs_are_kept(store, worker, clock):
     enqueue_and_succeed(store, tags={"customer": "17"})
     clock.advance(HOUR_SECONDS)
     kept = enqueue_and_claim(store, tags={"customer": "17"})
@@ -151,13 +151,13 @@ def test_what_hangs_on_other_runs_stays(store, worker, clock):
 
 
 def keep(store, **retentions):
-    """Let tasks say for how many seconds their runs are kept."""
+    """Let tasks register the number of seconds for which their runs are kept."""
     kept = {task: round(seconds * SECOND) for task, seconds in retentions.items()}
     op = RegisterWorker(WORKER, "host", 1, 15.0, "[]", json.dumps(TASKS), "{}", json.dumps(kept))
     store.do(op)
 
 
-def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
+def test_runs_are_kept_for_the_retention_of_their_task(store, worker, clock):
     pruner = Pruner(store, WorkerSettings(retention=HOUR_SECONDS, dead_retention=2 * HOUR_SECONDS))
     keep(store, **{TASK: 60, OTHER_TASK: DAY_SECONDS})
     brief, dead = enqueue_and_succeed(store), enqueue_and_fail(store)
@@ -178,7 +178,9 @@ def test_a_task_says_for_how_long_its_runs_are_kept(store, worker, clock):
     assert list(store.audit(10)) == []
 
 
-def test_what_is_kept_for_ever_stays_and_what_is_so_no_longer_goes(store, worker, clock):
+def test_runs_that_are_kept_for_ever_are_pruned_after_a_change_of_the_retention(
+    store, worker, clock
+):
     for_ever = WorkerSettings(retention=FOREVER, dead_retention=FOREVER)
     keep(store, **{TASK: 1000 * 365 * DAY_SECONDS})
     kept, others = enqueue_and_succeed(store), enqueue_and_succeed(store, task=OTHER_TASK)
@@ -224,7 +226,7 @@ def test_a_child_is_kept_until_its_parent_no_longer_needs_it(store, worker, cloc
     assert listed_ids(store) == []
 
 
-def test_a_child_without_a_parent_is_forgotten(store, worker, clock):
+def test_a_child_without_a_parent_is_pruned(store, worker, clock):
     ended = enqueue_and_succeed(store)
     enqueue_and_succeed(store, tags=child_of(ended))
     enqueue_and_succeed(store, tags=child_of("018f4e2a-0000-7000-8000-000000000000"))
@@ -233,7 +235,7 @@ def test_a_child_without_a_parent_is_forgotten(store, worker, clock):
     assert prune(store, HOUR_SECONDS) == 3
 
 
-def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
+def test_runs_that_are_kept_do_not_use_up_the_limit_of_a_prune(store, worker, clock):
     keep(store, **{TASK: DAY_SECONDS})
     for _ in range(5):
         enqueue_and_succeed(store)
@@ -245,7 +247,7 @@ def test_runs_that_are_kept_are_not_in_the_way_of_a_prune(store, worker, clock):
     assert store.get_run(gone) is None
 
 
-def test_a_prune_is_behind_while_anything_is_left(store, worker, clock):
+def test_a_prune_reports_that_it_reached_its_limit_while_rows_are_left(store, worker, clock):
     for number in range(5):
         store.do(SendEvent(f"e{number}", "1"))
         store.do(RecordAuditEntry("ada", "deploy", f"v{number}"))
@@ -275,7 +277,7 @@ def test_no_table_grows_under_a_steady_load(store, worker, clock, tables):
             pruner.tick()
         sizes.append({name: len(rows) for name, rows in tables.everything().items()})
 
-    # Of tallies, a row for each kind of end.
+    # The tallies keep one row for each kind of end.
     assert sizes[1] == sizes[2] == sizes[3]
     assert sizes[3]["duly_history"] == sizes[3]["duly_keys"] == sizes[3]["duly_acts"] == 0
     assert list(store.audit(10)) == []

@@ -1,4 +1,4 @@
-"""Schedules that are over and locks that nobody uses are pruned, too."""
+"""Ended schedules and unused locks are pruned, too."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ TTL = 30 * SECOND
 
 
 def prune(store: Any) -> None:
-    """Delete what ended more than a week ago."""
+    """Delete the schedules that ended, and the locks that were last used, more than a week ago."""
     store.do(Prune(WEEK, 100))
 
 
 def names(store: Any) -> list[str]:
-    """Return the names of all schedules, those included that are removed."""
+    """Return the names of all schedules, including removed ones."""
     return [each.name for each in store.list_schedules(ScheduleFilter(removed=True))]
 
 

@@ -1,8 +1,8 @@
-"""Any sequence of acts, on the store and on a model of dictionaries: both must agree throughout.
+"""Random sequences of acts, on the store and on a model of dictionaries: both must always agree.
 
-The model says what should happen; beside it, what the answers alone must obey is checked without
-it (the invariants I1 to I8, I12 and I14 of duly.prove), so that a mistake shared by
-store and model still shows.
+The model defines what should happen. In addition, the answers are checked without it (the
+invariants I1 to I8, I12 and I14 of duly.prove), so that a mistake that store and model share is
+found too.
 """
 
 import itertools
@@ -44,11 +44,11 @@ from tests.store.separate_commits import SeparateCommits
 pytestmark = pytest.mark.pgbouncer
 
 ROUNDS = max(1, round(float(os.environ.get("DULY_TEST_SCALE", "1"))))
-"""A long run is many tests, so that each stays within the time a test may take."""
+"""A long run consists of many tests, so that each stays within the time limit of a test."""
 EXAMPLES = {"sqlite-wal": 60, "sqlite-rollback": 20, "pgbouncer": 5}
 EXAMPLES_ELSEWHERE = 12
 EXAMPLES_OF_SEPARATE_COMMITS = 10
-"""Every run of the tests draws others, and a long one so many times as many."""
+"""Every execution draws other examples, and a long one draws them several times."""
 STEPS = 40
 
 QUEUES = ("a", "b")
@@ -56,7 +56,7 @@ LANES = ("thread", "thread-hold")
 KEYS = ("k1", "k2")
 ALL_OF_THEM = 100_000
 LATEST_CLAIM_MARK = 1_000
-"""Claims of one instant are told apart by so many microseconds at most."""
+"""Claims of one instant differ by at most this number of microseconds."""
 
 NOT_COMPARED = {"place", "attempts"}
 COMPARED = [field.name for field in fields(Run) if field.name not in NOT_COMPARED]
@@ -123,7 +123,7 @@ orders = st.builds(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Does everything to a store that an engine, its workers and its operators can do."""
+    """Carries out every act of an engine, its workers and its operators on a store."""
 
     runs = Bundle("runs")
     claims = Bundle("claims")
@@ -159,7 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._register(worker, TASKS)
 
     def _live_worker(self, number):
-        """Return one of the live workers, and start one if there is none."""
+        """Return one of the live workers, or start one if no worker is live."""
         live = [worker_id for worker_id, worker in self.model.workers.items() if worker.live]
         return _pick(live, number) if live else self._register(self._next_id(), TASKS)
 
@@ -197,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self._claim(ClaimRuns(worker, wants, tasks, after_queue))
 
     @rule(target=claims, number=NUMBERS, limit=st.integers(1, 4))
-    def claim_for_somebody_alive(self, number, limit):
+    def claim_for_a_live_worker(self, number, limit):
         wants = tuple(Want(None, lane, limit) for lane in LANES)
         return self._claim(ClaimRuns(self._live_worker(number), wants, TASKS))
 
@@ -227,7 +227,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert claim.run_id not in self.holders, "I5: one holder"
             self.claimed[claim.run_id] += 1
             assert claim.claim_number == self.claimed[claim.run_id], "I4: no gap, no repeat"
-            assert claim.due_at <= now, "I12: nothing before its time"
+            assert claim.due_at <= now, "I12: no run before its time"
             self.holders[claim.run_id] = claim
             self.issued.append(claim)
             self.claimed_at[claim.run_id] = now
@@ -243,11 +243,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self._lost_claims())
     @rule(number=NUMBERS, how=HOW)
-    def settle_what_another_holds(self, number, how):
+    def settle_a_run_that_another_worker_holds(self, number, how):
         self._settle([(_pick(self._lost_claims(), number), how)])
 
     def _lost_claims(self):
-        """Return the claims on runs that somebody else has claimed since and still holds."""
+        """Return the claims on runs that another claim holds now."""
         return [
             claim
             for claim in self.issued
@@ -287,14 +287,14 @@ class StoreMachine(RuleBasedStateMachine):
         if held and answer is Settled.DONE:
             del self.holders[op.run_id]
         if answer is Settled.CANCEL_REQUESTED:
-            assert held, "I6: only a holder is asked to decide again"
+            assert held, "I6: only a holder has to decide again"
 
     def _claim_number_held(self, run_id):
         holder = self.holders.get(run_id)
         return None if holder is None else holder.claim_number
 
     @rule(claim=claims)
-    def say_something(self, claim):
+    def report_progress(self, claim):
         heard = self.store.do(SetProgress(claim.run_id, claim.claim_number, 0.5, None))
 
         assert heard == self.model.holds(claim.run_id, claim.claim_number)
@@ -302,12 +302,12 @@ class StoreMachine(RuleBasedStateMachine):
     # -- recovery and upkeep --
 
     @rule(worker=workers, stopped=st.booleans())
-    def recover_anybody(self, worker, stopped):
+    def recover_any_worker(self, worker, stopped):
         self._recover(Recover(worker, lost, stopped))
 
     @precondition(lambda self: self.holders)
     @rule(number=NUMBERS, judge=st.sampled_from([lost, unstarted]))
-    def recover_somebody_who_works(self, number, judge):
+    def recover_a_worker_that_holds_runs(self, number, judge):
         run = self.model.runs[_pick(list(self.holders), number)]
         self._recover(Recover(run.worker_id, judge))
 
@@ -358,7 +358,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holders)
     @rule(number=NUMBERS)
-    def cancel_what_runs(self, number):
+    def cancel_a_running_run(self, number):
         self._cancel(_pick(list(self.holders), number), "")
 
     def _cancel(self, run_id, reason):
@@ -375,7 +375,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self._ended())
     @rule(number=NUMBERS)
-    def redrive_what_ended(self, number):
+    def redrive_a_final_run(self, number):
         op = RetryRun(_pick(self._ended(), number), ACTOR)
 
         assert self.store.apply([op]) == [self.model.redrive(op)]
@@ -420,10 +420,12 @@ class StoreMachine(RuleBasedStateMachine):
     # -- what must hold after every step --
 
     @invariant()
-    def every_run_is_as_the_model_says(self):
+    def every_run_equals_that_of_the_model(self):
         records = {record.id: record for record in self.store.list_runs(RunFilter(limit=10_000))}
 
-        assert set(records) | self.pruned == self.accepted, "I1, I2, I14: none lost, none invented"
+        assert set(records) | self.pruned == self.accepted, (
+            "I1, I2, I14: no run lost, no run invented"
+        )
         assert set(records) == set(self.model.runs)
         for run_id, record in records.items():
             expected = self.model.runs[run_id]
@@ -433,7 +435,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.seen = records
 
     def _check_holder(self, record):
-        """I5, I6: a run runs if and only if somebody holds its latest claim."""
+        """I5, I6: a run is running if and only if its latest claim is held."""
         holder = self._claim_number_held(record.id)
         assert (record.state == "running") == (holder is not None)
         if holder is not None:
@@ -442,7 +444,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert claimed_at <= record.claimed_at <= claimed_at + LATEST_CLAIM_MARK
 
     def _check_against_the_past(self, record):
-        """I4, I7: claims only grow, and a final state is left only into the next generation."""
+        """I4, I7: claim numbers only grow, and only a new generation leaves a final state."""
         before = self.seen.get(record.id)
         if before is None:
             return
@@ -473,9 +475,9 @@ def _compared(run):
 
 
 @pytest.mark.scaled
-@pytest.mark.timeout(240)  # Seconds on an idle machine; on a crowded one, let it take its time.
+@pytest.mark.timeout(240)  # Seconds on an idle machine. A busy machine may take longer.
 @pytest.mark.parametrize("round_number", range(ROUNDS))
-def test_store_and_model_agree_whatever_is_done(opened, store_kind, round_number):
+def test_store_and_model_agree_after_random_acts(opened, store_kind, round_number):
     check_against_the_model(opened, EXAMPLES.get(store_kind, EXAMPLES_ELSEWHERE))
 
 
@@ -489,7 +491,7 @@ def test_store_and_model_agree_if_each_op_commits_separately(opened):
 
 
 def check_against_the_model(opened, examples):
-    """Run so many random sequences of acts on a store and on the model, and compare them."""
+    """Run a number of random sequences of acts on a store and on the model, and compare the two."""
     run_state_machine_as_test(
         lambda: StoreMachine(opened),
         settings=settings(

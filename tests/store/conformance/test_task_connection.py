@@ -1,4 +1,4 @@
-"""The connection of a section: the body's for the length of its transaction, and no longer."""
+"""The connection of a task's transaction can be used during the transaction only."""
 
 import threading
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("worker")
 
 
 @pytest.mark.parametrize("act", ["commit", "rollback", "close"])
-def test_its_end_is_refused_and_costs_nothing(store, act):
+def test_a_call_that_ends_the_transaction_is_refused_and_the_transaction_continues(store, act):
     held = enqueue_and_claim(store)
     section = store.task_transaction()
 
@@ -24,7 +24,7 @@ def test_its_end_is_refused_and_costs_nothing(store, act):
 
 
 @pytest.mark.parametrize("text", ["COMMIT", "-- so\n rollback", "/* */ End", "BEGIN"])
-def test_its_end_is_refused_as_a_text_too(store, text):
+def test_a_statement_that_ends_the_transaction_is_refused(store, text):
     held = enqueue_and_claim(store)
     section = store.task_transaction()
 
@@ -37,7 +37,7 @@ def test_its_end_is_refused_as_a_text_too(store, text):
 
 
 @pytest.mark.parametrize("end", ["committed", "undone"])
-def test_it_is_dead_when_the_section_has_ended_and_so_are_its_cursors(store, end):
+def test_the_connection_and_its_cursors_are_unusable_after_the_transaction(store, end):
     held = enqueue_and_claim(store)
     section = store.task_transaction()
     connection = section.connection
@@ -65,7 +65,7 @@ def test_it_is_dead_when_the_section_has_ended_and_so_are_its_cursors(store, end
     assert len(found) == 12
 
 
-def test_a_leaked_connection_takes_no_part_in_the_next_transaction(store):
+def test_a_leaked_connection_cannot_write_in_the_next_transaction(store):
     first, second = enqueue_and_claim(store), enqueue_and_claim(store)
     section = store.task_transaction()
     leaked = section.connection

@@ -1,4 +1,4 @@
-"""What a run writes through its own transaction commits with its completion, or not at all."""
+"""A run's writes in its own transaction commit with its completion, or not at all."""
 
 import pytest
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.pgbouncer
 
 @pytest.fixture
 def ledger(tables):
-    """A table of the application's in the same database."""
+    """A table of the application in the same database."""
     tables.execute("DROP TABLE IF EXISTS ledger")
     tables.execute("CREATE TABLE ledger (entry text NOT NULL)")
     yield lambda: [entry for (entry,) in tables.rows("SELECT entry FROM ledger")]
@@ -38,7 +38,7 @@ def ledger(tables):
 
 
 def write_entry(section, text="paid"):
-    section.connection.execute(f"INSERT INTO ledger VALUES ('{text}')")  # noqa: S608 - our own text
+    section.connection.execute(f"INSERT INTO ledger VALUES ('{text}')")  # noqa: S608 - the text is ours
 
 
 def test_the_writes_of_a_run_commit_with_its_success(store, worker, ledger):
@@ -86,7 +86,9 @@ def test_the_writes_of_a_run_that_failed_can_be_undone(store, worker, ledger):
     assert fail(store, found) is Settled.DONE
 
 
-def test_a_cancel_that_came_in_undoes_what_would_be_queued_again(store, worker, ledger):
+def test_a_cancel_request_undoes_the_writes_of_an_attempt_that_would_be_retried(
+    store, worker, ledger
+):
     found = enqueue_and_claim(store)
     cancel(store, found.run_id)
     section = store.task_transaction()
@@ -99,7 +101,7 @@ def test_a_cancel_that_came_in_undoes_what_would_be_queued_again(store, worker, 
     assert state_of(store, found.run_id) == "running"
 
 
-def test_a_retry_may_keep_what_was_written(store, worker, ledger):
+def test_a_retry_may_keep_the_writes_of_its_attempt(store, worker, ledger):
     found = enqueue_and_claim(store)
     section = store.task_transaction()
     write_entry(section)
@@ -124,7 +126,7 @@ def test_two_attempts_of_one_run_leave_one_entry(store, worker, ledger):
     assert ledger() == ["quick"]
 
 
-def test_a_section_that_the_tables_refuse_undoes_everything(store, worker, ledger):
+def test_a_settle_that_the_tables_refuse_undoes_the_whole_transaction(store, worker, ledger):
     found = enqueue_and_claim(store)
     section = store.task_transaction()
     write_entry(section)
@@ -136,7 +138,7 @@ def test_a_section_that_the_tables_refuse_undoes_everything(store, worker, ledge
     assert succeed(store, found) is Settled.DONE
 
 
-def test_a_section_nobody_used_holds_nobody_up(store, worker):
+def test_an_unused_task_transaction_delays_no_other_writer(store, worker):
     section = store.task_transaction()
 
     assert enqueue_one(store)
@@ -144,7 +146,7 @@ def test_a_section_nobody_used_holds_nobody_up(store, worker):
     section.rollback()
 
 
-def test_a_transaction_of_no_run_commits_by_itself_or_not_at_all(store, ledger):
+def test_a_transaction_without_a_run_commits_by_itself_or_not_at_all(store, ledger):
     section = store.task_transaction()
     write_entry(section, "moved")
     section.commit()
@@ -155,6 +157,6 @@ def test_a_transaction_of_no_run_commits_by_itself_or_not_at_all(store, ledger):
     assert ledger() == ["moved"]
 
 
-def test_the_columns_of_a_table_are_known_and_those_of_a_missing_one_are_none(store, ledger):
+def test_the_columns_of_a_table_are_returned_and_a_missing_table_has_none(store, ledger):
     assert store.columns_of("ledger") == {"entry"}
     assert store.columns_of("no_such_table") == frozenset()

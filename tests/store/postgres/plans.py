@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - the statements are built of our own words
-"""A filled database, and what each statement of the store reads in it under any statistics."""
+"""A filled database, and the blocks that each statement of the store reads under any statistics."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from duly.store.postgres.session_settings import HOT
 from tests.store.conformance.verbs import LANE, OTHER_TASK, OTHER_WORKER, TASK, WORKER
 
 BATCH = 20
-"""How many rows each statement handles."""
+"""The number of rows that each statement handles."""
 FEW = 2 * BATCH
-"""How many there are of each kind that statements look for among the many."""
+"""The number of rows of each kind that statements look for among many others."""
 _WIDE = ("duly_runs", "duly_waiting", "duly_history")
 LIMITED_LANE = limited_lane(LANE, TASK)
 LONG_AGO = "timestamptz '2020-01-01'"
 
 
 class Kind(NamedTuple):
-    """Runs that are alike: the first hex digit of their ids, and how they differ from others."""
+    """Runs that are alike: the first hex digit of their ids, and their other properties."""
 
     digit: str
     columns: str = ""
@@ -73,13 +73,13 @@ def ids_of(kind: Kind, *, first: int = 1, count: int = BATCH) -> list[str]:
 def fill(
     connection: psycopg.Connection[Any], count: int, *, beyond: int = 0, fillfactor: int = 100
 ) -> None:
-    """Put rows into every table that grows, and a few of each kind that is looked for.
+    """Put rows into every table that grows, and a few of each kind that statements look for.
 
-    With `beyond`, as many as that are there, and so are the few. A low `fillfactor` spreads narrow
-    rows over more blocks.
+    `beyond` is the number of rows that exist already, including the few. A low `fillfactor` spreads
+    narrow rows over more blocks.
     """
     if not beyond:
-        # Nothing but a test analyzes, and so invalidates plans that sessions keep.
+        # Only tests run ANALYZE, which would invalidate the plans that sessions keep.
         for table in _tables(connection):
             connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
             if table not in _WIDE:
@@ -198,7 +198,7 @@ _FEW = (
 
 
 def forge(connection: psycopg.Connection[Any], *, pages: str, rows: int) -> None:
-    """Give all tables and indexes these statistics, until the transaction is rolled back.
+    """Set these statistics for all tables and indexes, until the transaction is rolled back.
 
     `pages` is an SQL expression.
     """
@@ -222,7 +222,7 @@ PAGES = "pg_relation_size(oid) / 8192"
 
 
 class Server:
-    """One session that prepares statements as the store does and counts the blocks they touch."""
+    """A session that prepares statements as the store does and counts the blocks they touch."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -230,7 +230,7 @@ class Server:
         self._settings: Mapping[str, str] = {}
 
     def use(self, settings: Mapping[str, str]) -> None:
-        """Have these settings, and the server's for all others, until the transaction ends."""
+        """Use these settings, and the server's for all others, until the transaction ends."""
         if settings != self._settings:
             for name in HOT:
                 default = self._prepared.run(_DEFAULT, {"name": name})[0][0]
@@ -240,9 +240,9 @@ class Server:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Roll back what happens in a block. The driver's own rollback drops all plans."""
+        """Undo the statements of a block. The driver's own rollback drops all plans."""
         self._send("BEGIN")
-        # A statement that reads too much is cut off, and so found, within bounds.
+        # A statement that reads too much is cancelled, so the test fails in bounded time.
         self._send("SET LOCAL statement_timeout = '5s'")
         self._settings = {}
         try:
@@ -251,7 +251,7 @@ class Server:
             self._send("ROLLBACK")
 
     def blocks(self, sql: str, place: Mapping[str, Any]) -> int:
-        """Return how many blocks of our tables and indexes a statement touches; undo it."""
+        """Return how many blocks of our tables and indexes a statement touches, and undo it."""
         self._send("SAVEPOINT before")
         before = self._touched()
         self._prepared.run(sql, place)
@@ -260,7 +260,7 @@ class Server:
         return after - before
 
     def plan(self, sql: str, place: Mapping[str, Any]) -> str:
-        """Return the plan of a statement, for whoever reads of a failed test."""
+        """Return the plan of a statement, for the message of a failed test."""
         self._send("SAVEPOINT before")
         rows = self._prepared.run("EXPLAIN (COSTS OFF) " + sql, place)
         self._send("ROLLBACK TO SAVEPOINT before")
@@ -285,7 +285,7 @@ SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint
 
 
 def smallest(connection: psycopg.Connection[Any]) -> int:
-    """Return the blocks of the smallest of the tables that were filled."""
+    """Return the number of blocks of the smallest table that was filled."""
     found = connection.execute(
         "SELECT min(pg_relation_size(oid) / 8192) FROM pg_class"
         " WHERE relkind = 'r' AND relname = ANY (%s)",

@@ -43,7 +43,7 @@ STATISTICS = {
 PREPARED = [CASES, IN_CALLERS_SESSIONS]
 """The statements of each kind of session that keeps plans."""
 UNPREPARED = [IN_BODIES_SESSIONS, IN_BORROWED_SESSIONS]
-"""The statements of each kind of session that plans every execution anew."""
+"""The statements of each kind of session that plans every execution."""
 TIMES = 10
 """After its sixth run at the latest, the server keeps the plan of a prepared statement."""
 

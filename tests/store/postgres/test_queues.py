@@ -51,7 +51,7 @@ def run_ids(store: Any) -> dict[str, str]:
 
 
 def a_moment_later(connection: psycopg.Connection[Any]) -> None:
-    """Let the second pass in which no other round is recorded."""
+    """Let a second pass, after which the next round is recorded again."""
     connection.execute("UPDATE duly_duties SET done_at = done_at - interval '2 seconds'")
     connection.commit()
 

@@ -219,7 +219,7 @@ def test_a_link_in_the_place_of_a_slots_file_is_not_followed(tmp_path, create):
     assert precious.read_bytes() == b"x" * 640
 
 
-def test_sending_hints_removes_no_sockets_behind_a_link(tmp_path):
+def test_sending_hints_removes_no_sockets_in_a_linked_folder(tmp_path):
     """A socket that accepts no hint is removed, because its process is gone."""
     elsewhere = tmp_path / "run"
     elsewhere.mkdir()
