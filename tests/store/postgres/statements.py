@@ -1,4 +1,4 @@
-"""The statements of the store that handle rows of tables that grow, and what to call them with."""
+"""The statements of the store that handle rows of growing tables, and their parameters."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -371,10 +371,10 @@ _OF_CALLERS = {"enqueue.enqueue_in_callers_transaction", "steps.send"}
 _OF_BODIES = {"journal.holds", "journal.progress", "steps.end", "steps.holds", "steps.one"}
 _BY_BODIES_ENDS = {"settle.is_wait_satisfied", "settle.lock_waits"}
 _AT_THE_END = {"enable_seqscan": "off"}
-"""Before these, such a session is told to go by indexes."""
+"""The settings of such a session before these statements, so that they use indexes."""
 
 IN_CALLERS_SESSIONS = [case._replace(settings={}) for case in CASES if case.name in _OF_CALLERS]
-"""What is done in the session of a caller, whose driver may prepare it."""
+"""The statements in the session of a caller, whose driver may prepare them."""
 IN_BODIES_SESSIONS = [
     *(case._replace(settings={}) for case in CASES if case.name in _OF_BODIES),
     *(case._replace(settings=_AT_THE_END) for case in CASES if case.name in _BY_BODIES_ENDS),
@@ -382,6 +382,6 @@ IN_BODIES_SESSIONS = [
     Case("settle.requeue", requeues(1), 2, _AT_THE_END),  # A run and its attempt.
     Case("settle.recorded", claims(1), 1, _AT_THE_END),
 ]
-"""What is done for one run in the session of a body, where no plan is kept."""
+"""The statements for one run in the session of a body, where no plan is kept."""
 IN_BORROWED_SESSIONS = [case._replace(settings=BY_INDEX) for case in CASES]
-"""A store that borrows a connection of Django does all of it there, and keeps no plan either."""
+"""A store on a connection of Django runs all of them there, and keeps no plan either."""

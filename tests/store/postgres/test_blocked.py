@@ -1,4 +1,4 @@
-"""An op that waits too long for a lock, in a commit that it shares with others."""
+"""An op that waits too long for a lock, in a commit that it shares with other ops."""
 
 import threading
 from contextlib import closing
@@ -53,7 +53,7 @@ def test_only_the_op_that_waits_for_a_lock_fails(store, store_url):
         holder.execute("INSERT INTO duly_locks VALUES ('held', NULL, 'h', 1, now())")
         holder.commit()
         holder.execute("SELECT 1 FROM duly_locks WHERE name = 'held' FOR UPDATE")
-        # What is submitted while another commit is under way shares the next one.
+        # Ops that are submitted during another commit share the next one.
         faultpoints.arm("operate.before_write", wait)
         leader = threading.Thread(target=store.apply, args=([pause],))
         leader.start()
@@ -71,7 +71,7 @@ def test_only_the_op_that_waits_for_a_lock_fails(store, store_url):
     assert all(isinstance(outcomes[name], list) for name in ("a", "c", "e"))
 
 
-def test_a_retry_whose_key_is_being_taken_soon_gives_way_to_others(
+def test_a_retry_whose_key_another_transaction_is_taking_gives_up_soon(
     store, store_url, monkeypatch: pytest.MonkeyPatch
 ):
     register(store)

@@ -287,7 +287,7 @@ def test_an_enqueue_whose_hint_is_refused_succeeds(store, monkeypatch):
     assert not hints.may_piggyback()
 
 
-def test_a_lone_enqueue_carries_its_hint_on_a_server_with_slow_commits(url):
+def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(url):
     hints = PostgresHints(Address(url))
 
     hints.note_piggybacked(0.05)

@@ -18,7 +18,7 @@ from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT, order
 
 
-def test_any_number_of_threads_can_record_names_at_the_same_time():
+def test_any_number_of_threads_note_names_at_the_same_time():
     known = HeldNames(
         ReconnectingConnection.__new__(ReconnectingConnection), lambda _line, _ops: []
     )

@@ -1,4 +1,4 @@
-"""PostgreSQL only: the connections that a store lends, and exceptions from outside that strike."""
+"""PostgreSQL only: the connections of a store's pool, and exceptions from outside that strike."""
 
 import functools
 import gc
@@ -34,7 +34,7 @@ def read(sessions):
 
 
 def begin(sessions):
-    """Use a session as a transaction does, which gives it back on another path."""
+    """Use a session as a transaction does, which returns it by another call."""
     loan = sessions.try_acquire()
     if loan is not None:
         try:
@@ -65,11 +65,11 @@ def test_a_thread_that_is_struck_at_any_instruction_keeps_no_session(sessions, u
         for loan in lent:
             sessions.release(loan)
     del lent, strike
-    gc.collect()  # While the warnings are filtered.
+    gc.collect()  # The warnings are filtered here.
     assert number > 30
 
 
-def test_no_more_sessions_are_lent_at_once_than_there_may_be(url):
+def test_the_pool_lends_no_more_sessions_at_once_than_its_size(url):
     with closing(ConnectionPool(Address(url), {}, size=SIZE, seconds=20.0)) as sessions:
         mutex, at_once, most = threading.Lock(), [0], [0]
 
@@ -89,8 +89,8 @@ def test_no_more_sessions_are_lent_at_once_than_there_may_be(url):
         assert most[0] == SIZE
 
 
-def test_a_thread_that_waits_for_a_session_has_the_next_one_that_is_given_back(url, monkeypatch):
-    monkeypatch.setattr(pool, "_LOOK_SECONDS", 1000.0)  # So that only a wake-up helps.
+def test_a_thread_that_waits_for_a_session_gets_the_next_one_that_is_returned(url, monkeypatch):
+    monkeypatch.setattr(pool, "_LOOK_SECONDS", 1000.0)  # Only a wake-up ends the wait.
     with closing(ConnectionPool(Address(url), {}, size=1, seconds=1000.0)) as sessions:
         first = sessions.acquire()
         waiting = [InBackground(functools.partial(read, sessions)) for _ in range(3)]
@@ -105,7 +105,7 @@ def test_a_thread_that_waits_for_a_session_has_the_next_one_that_is_given_back(u
             thread.answer()
 
 
-def test_a_session_that_is_given_back_after_the_end_is_closed(sessions):
+def test_a_session_that_is_returned_after_the_close_of_the_pool_is_closed(sessions):
     loan = sessions.acquire()
     sessions.close()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL only: what a session is left with after a body has used it."""
+"""PostgreSQL only: the state of a session after a body has used it."""
 
 import uuid
 
@@ -40,7 +40,7 @@ def role(store, store_url: str):
 
 
 def leave_state(connection, role: str) -> None:
-    """Change everything of a session that outlives a transaction."""
+    """Change all state of a session that lasts longer than a transaction."""
     connection.execute("SET work_mem = '12345kB'")
     connection.execute("DECLARE held CURSOR WITH HOLD FOR SELECT 1")
     connection.execute("PREPARE mine AS SELECT 1")
@@ -50,7 +50,7 @@ def leave_state(connection, role: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["committed", "rolled back", "failed"])
-def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, ending):
+def test_a_body_finds_no_session_state_of_the_body_before(store, role, ending):
     first = store.task_transaction()
     before = first.connection.execute(STATE).fetchone()
     first.rollback()
@@ -72,9 +72,9 @@ def test_a_body_finds_nothing_of_the_session_of_the_body_before(store, role, end
         following.rollback()
 
 
-def test_what_the_driver_has_prepared_outlives_a_body(store):
+def test_statements_that_the_driver_prepared_are_kept_after_a_body(store):
     if store.is_pooled:
-        pytest.skip("nothing is prepared behind a pooler")
+        pytest.skip("nothing is prepared through a pooler")
     counts = []
     for _ in range(8):
         section = store.task_transaction()
@@ -97,9 +97,7 @@ def test_what_the_driver_has_prepared_outlives_a_body(store):
         "SET LOCAL ROLE {powerless}",
     ],
 )
-def test_the_end_of_a_body_is_recorded_whatever_path_or_role_it_has_chosen(
-    store, powerless, setting
-):
+def test_the_end_of_a_body_is_recorded_with_any_search_path_or_role(store, powerless, setting):
     held = enqueue_and_claim(store)
     section = store.task_transaction()
     section.connection.execute(setting.format(powerless=powerless))

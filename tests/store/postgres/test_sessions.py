@@ -1,4 +1,4 @@
-"""PostgreSQL only: sessions that end, hang or freeze, and what the store makes of it."""
+"""PostgreSQL only: how the store handles sessions that end, hang or freeze."""
 
 import os
 import threading
@@ -52,7 +52,7 @@ from tests.store.postgres.verbs import PLACE, InBackground, claim_without_commit
 
 @contextmanager
 def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
-    """Have something happen at a fault point."""
+    """Run an action at a fault point."""
     faultpoints.arm(name, action)
     try:
         yield
@@ -88,7 +88,7 @@ def test_opening_connects_once_and_the_first_read_not_again(url, monkeypatch):
     assert len(made) == 1
 
 
-def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, connection):
+def test_sessions_that_ended_while_idle_are_replaced_without_an_error(store, connection):
     keyed = enqueue_one(store, key="k")
     held = claim_one(store)
     store.heartbeats().beat([WORKER])
@@ -106,7 +106,7 @@ def test_sessions_that_were_ended_while_idle_are_replaced_unnoticed(store, conne
     assert store.heartbeats().beat([WORKER]) == {WORKER}
 
 
-def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, connection):
+def test_a_settle_whose_session_ends_while_it_waits_is_repeated(url, store, connection):
     held = enqueue_and_claim(store)
     connection.execute("SELECT 1 FROM duly_runs WHERE id = %s FOR UPDATE", [held.run_id])
 
@@ -118,7 +118,7 @@ def test_a_session_that_ends_under_a_waiting_settle_is_made_good(url, store, con
     assert state_of(store, held.run_id) == "succeeded"
 
 
-def test_the_store_outlives_its_server(private_postgres: PostgresServer):
+def test_the_store_works_again_after_a_restart_of_its_server(private_postgres: PostgresServer):
     with closing(open_store(private_postgres.create_database())) as store:
         register(store)
         woken = threading.Event()
@@ -143,7 +143,7 @@ def test_the_store_outlives_its_server(private_postgres: PostgresServer):
         end()
 
 
-def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
+def test_a_beat_that_gets_no_answer_fails_instead_of_hanging(url, connection, monkeypatch):
     monkeypatch.setattr(heartbeats, "ANSWER_SECONDS", 1)
     with closing(open_store(url)) as store:
         connection.execute("SELECT 1 FROM duly_workers FOR UPDATE")
@@ -159,7 +159,7 @@ def test_a_beat_fails_rather_than_hangs(url, connection, monkeypatch):
         assert 0 <= seen[WORKER].age < 60
 
 
-def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(url, store):
+def test_a_worker_frozen_over_an_unread_answer_delays_recovery_for_a_bounded_time(url, store):
     """The server waits inside the claim's transaction for room to write its answer."""
     for _ in range(20):
         enqueue_many(store, 5, arguments="x" * 250_000)
@@ -175,13 +175,15 @@ def test_a_worker_frozen_over_an_unread_answer_holds_up_recovery_only_so_long(ur
 
 
 def is_writing(url: str) -> bool:
-    """Say whether some server waits until its client reads."""
+    """Return whether some server process waits until its client reads."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
     with psycopg.connect(url) as connection:
         return connection.execute(waiting).fetchone() != (0,)
 
 
-def test_a_settle_frozen_before_its_commit_holds_up_recovery_only_so_long(url, store, monkeypatch):
+def test_a_settle_frozen_before_its_commit_delays_recovery_for_a_bounded_time(
+    url, store, monkeypatch
+):
     monkeypatch.setattr(connection_module, "FROZEN", "1s")
     held = enqueue_and_claim(store)
     section = store.task_transaction()
@@ -206,13 +208,13 @@ def test_a_body_may_run_a_script_in_its_transaction(store, connection):
 
 @pytest.fixture
 def other(store):
-    """A connection of the application's own, each statement of which commits."""
+    """A connection of the application in autocommit mode."""
     with psycopg.connect(store.url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "transaction_timeout"])
-def test_a_body_may_take_longer_than_the_server_lets_others(store, other, limit):
+def test_a_body_may_take_longer_than_the_servers_limits_for_transactions(store, other, limit):
     if limit == "transaction_timeout" and other.info.server_version < 170_000:
         pytest.skip("this server has no such limit")
     name = other.execute("SELECT current_database()").fetchone()[0]
@@ -242,7 +244,7 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
     section.rollback()
 
 
-def test_a_timeout_while_a_section_opens_gives_its_connection_back(url, monkeypatch):
+def test_a_timeout_during_the_start_of_a_task_transaction_returns_its_connection(url, monkeypatch):
     address = Address(url)
     few = ConnectionPool(address, {}, size=1, seconds=0.05)
     section = PostgresTaskTransaction(address, few)
@@ -260,7 +262,7 @@ def _time_out(*_: object) -> None:
     raise AttemptTimedOut
 
 
-def test_who_waits_too_long_for_a_connection_is_told_why(url):
+def test_a_caller_that_waits_too_long_for_a_connection_gets_an_error_with_the_reason(url):
     few = ConnectionPool(Address(url), {}, size=1, seconds=0.05)
     with few.connection(), pytest.raises(StoreUnavailable, match="in use"):
         few.acquire()
@@ -270,20 +272,20 @@ def test_who_waits_too_long_for_a_connection_is_told_why(url):
     few.close()
 
 
-def test_dead_rows_are_cleared_away_by_the_tick(store, connection, monkeypatch):
+def test_a_tick_vacuums_dead_rows(store, connection, monkeypatch):
     monkeypatch.setattr(vacuum, "DEAD_ROWS", 10)
     enqueue_many(store, 50)
     store.apply([success(found) for found in claim(store)])
     vacuums = "SELECT pg_stat_get_vacuum_count('duly_runs'::regclass)"
 
     def has_swept() -> bool:
-        # A backend tells of its dead rows at most once a second, when a transaction of its ends.
+        # A server process reports its dead rows at most once a second, at the end of a transaction.
         succeed(store, enqueue_and_claim(store))
         tick(store)
         connection.rollback()
         return connection.execute(vacuums).fetchone() != (0,)
 
-    wait_until(has_swept, seconds=TIMEOUT, what="somebody vacuums")
+    wait_until(has_swept, seconds=TIMEOUT, what="the table is vacuumed")
 
 
 def test_a_forked_child_opens_its_own_connections(store):
@@ -308,7 +310,7 @@ def test_a_forked_child_opens_its_own_connections(store):
     assert state_of(store, run_id) == "running"
 
 
-def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
+def test_runs_of_a_claim_whose_reply_was_lost_are_handed_back(store, connection):
     enqueue_many(store, 2)
     connection.rollback()
     known = claim(store, 1)[0]
@@ -321,7 +323,7 @@ def test_what_a_claim_took_unheard_of_is_handed_back(store, connection):
     assert state_of(store, unknown[0]) == "queued"
 
 
-def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
+def test_a_lone_statement_can_be_executed_after_a_rollback_on_its_connection(url):
     with closing(connect(Address(url), HOT)) as session:
         before = session.execute_alone("SELECT 1 + %(number)s::int", {"number": 1})
         session.begin()
@@ -334,7 +336,7 @@ def test_a_statement_that_goes_alone_outlives_a_rollback_on_its_connection(url):
     assert before == after == [(2,)]
 
 
-def test_a_bounded_read_has_no_more_time_for_having_waited_for_a_reader(store):
+def test_the_bound_of_a_read_includes_its_wait_for_a_connection(store):
     readers = store._here().readers
     lent = [readers.acquire() for _ in range(READERS)]
     timer = threading.Timer(0.3, readers.release, [lent[0]])

@@ -196,7 +196,7 @@ def test_the_shown_address_has_no_password(postgres_server, url):
         assert "duly:***@" in str(caught.value)
 
 
-def test_the_error_of_a_refused_row_does_not_contain_its_values(url):
+def test_a_refused_row_is_told_without_its_values(url):
     with psycopg.connect(url) as session:
         session.execute("CREATE TEMP TABLE notes (note text CHECK (length(note) < 3))")
         with pytest.raises(psycopg.errors.CheckViolation) as caught:

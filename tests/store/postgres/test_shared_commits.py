@@ -1,4 +1,4 @@
-"""Ops of several callers that share a commit, some of which must be in a transaction each."""
+"""Ops of several callers that share a commit, although some of them need their own transaction."""
 
 import threading
 
@@ -26,7 +26,7 @@ def store(store_url: str, monkeypatch: pytest.MonkeyPatch):
     store.close()
 
 
-def test_ops_before_a_tick_are_written_once_when_an_op_behind_it_fails(store, store_url):
+def test_ops_before_a_tick_are_written_once_when_an_op_after_it_fails(store, store_url):
     outcomes: dict[str, object] = {}
     all_done, is_leading, may_lead = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a body on PostgreSQL can do with its connection, and what no way round it can."""
+"""The operations that a body on PostgreSQL can do with its connection, and those it cannot."""
 
 import threading
 from contextlib import suppress
@@ -25,26 +25,26 @@ ENDING = (
 
 @pytest.fixture(autouse=True)
 def _notes(connection):
-    """A table of the application's."""
+    """A table of the application."""
     connection.execute("CREATE TABLE notes (number integer)")
     connection.commit()
 
 
 def noted(connection) -> list[int]:
-    """Return what is committed there."""
+    """Return the committed rows of the table."""
     connection.rollback()
     return [number for (number,) in connection.execute("SELECT number FROM notes ORDER BY 1")]
 
 
 def backend_of(section) -> int:
-    """Return which server process serves a section."""
+    """Return the id of the server process of a task's transaction."""
     return section.connection.info.backend_pid
 
 
-class TestWhatItGives:
-    """All that users of the driver use."""
+class TestAllowed:
+    """Every feature of the driver can be used."""
 
-    def test_statements_cursors_and_rows_of_every_shape(self, store, connection):
+    def test_a_body_can_use_statements_cursors_and_rows_of_every_kind(self, store, connection):
         held = enqueue_and_claim(store)
         section = store.task_transaction()
         lent = section.connection
@@ -79,7 +79,7 @@ class TestWhatItGives:
         assert (lent.closed, served.closed, streaming.closed) == (True, True, True)
         assert "closed" in repr(lent)
 
-    def test_what_a_body_made_of_it_is_not_the_next_ones(self, store):
+    def test_settings_of_a_body_do_not_affect_the_next_body(self, store):
         section = store.task_transaction()
         section.connection.row_factory = dict_row
         section.connection.prepare_threshold = 0
@@ -94,10 +94,10 @@ class TestWhatItGives:
         later.rollback()
 
 
-class TestWhatItRefuses:
-    """Ends of the transaction, however they are said."""
+class TestRefused:
+    """Every way to end the transaction is refused."""
 
-    def test_texts_through_every_kind_of_cursor(self, store):
+    def test_a_text_that_ends_the_transaction_is_refused_by_every_kind_of_cursor(self, store):
         section = store.task_transaction()
         lent = section.connection
 
@@ -122,7 +122,7 @@ class TestWhatItRefuses:
         assert lent.info.transaction_status == TransactionStatus.INTRANS
         section.rollback()
 
-    def test_changes_of_how_it_commits(self, store):
+    def test_a_change_of_the_commit_mode_is_refused(self, store):
         section = store.task_transaction()
         lent = section.connection
 
@@ -136,7 +136,7 @@ class TestWhatItRefuses:
             lent.tpc_begin("x")
         section.rollback()
 
-    def test_ends_inside_of_code_that_the_server_runs(self, store):
+    def test_a_commit_inside_code_that_the_server_runs_is_refused(self, store):
         section = store.task_transaction()
 
         with pytest.raises(psycopg.errors.InvalidTransactionTermination):
@@ -144,13 +144,13 @@ class TestWhatItRefuses:
         section.rollback()
 
 
-class TestWaysRound:
-    """Nothing keeps a body from libpq itself; what comes of it is not taken for a success."""
+class TestMisuse:
+    """A body can use libpq itself. The consequences are not taken for a success."""
 
     @pytest.mark.parametrize(
         "text", [b"COMMIT", b"ROLLBACK", b"COMMIT; BEGIN", b"COMMIT AND CHAIN"]
     )
-    def test_a_transaction_that_was_ended_is_not_committed_as_one(self, store, connection, text):
+    def test_a_transaction_that_the_body_ended_is_not_committed(self, store, connection, text):
         held = enqueue_and_claim(store)
         section = store.task_transaction()
         section.connection.execute("INSERT INTO notes VALUES (1)")
@@ -169,7 +169,9 @@ class TestWaysRound:
         assert 2 not in noted(connection)
         assert gone(connection, backend)
 
-    def test_a_connection_that_was_ended_is_not_used_again(self, store, connection):
+    def test_a_connection_whose_transaction_the_body_ended_is_not_used_again(
+        self, store, connection
+    ):
         section = store.task_transaction()
         backend = backend_of(section)
         psycopg.Cursor(section.connection)
@@ -179,7 +181,7 @@ class TestWaysRound:
         assert gone(connection, backend)
 
     @pytest.mark.parametrize("what", ["pgconn", "cursor", "info"])
-    def test_one_that_somebody_still_has_a_hold_of_serves_nobody_else(
+    def test_a_connection_to_which_the_body_keeps_a_reference_is_not_used_again(
         self, store, connection, what
     ):
         section = store.task_transaction()
@@ -193,7 +195,7 @@ class TestWaysRound:
         assert gone(connection, backend)
         assert kept is not None
 
-    def test_a_thread_in_the_midst_of_a_call_is_waited_for(self, store, connection):
+    def test_a_commit_waits_for_a_call_of_another_thread(self, store, connection):
         held = enqueue_and_claim(store)
         section = store.task_transaction()
         lent = section.connection
@@ -204,7 +206,7 @@ class TestWaysRound:
                 for number in range(10_000):
                     lent.execute("INSERT INTO notes VALUES (%s)", [number])
                     said.append(None)
-            except Exception as error:  # noqa: BLE001 - looked at below
+            except Exception as error:  # noqa: BLE001 - the test compares it
                 said.append(error)
 
         late = threading.Thread(target=write_on)
@@ -217,7 +219,7 @@ class TestWaysRound:
         assert isinstance(said[-1], TransactionEnded)
         assert noted(connection) == list(range(len(said) - 1))
 
-    def test_what_is_still_under_way_is_not_committed(self, store, connection):
+    def test_a_query_that_is_still_open_is_not_committed(self, store, connection):
         held = enqueue_and_claim(store)
         section = store.task_transaction()
         section.connection.execute("INSERT INTO notes VALUES (1)")
@@ -237,6 +239,6 @@ def gone(connection, backend: int) -> bool:
     wait_until(
         lambda: connection.execute(query, [backend]).fetchone() == (0,) or connection.rollback(),
         seconds=TIMEOUT,
-        what="its end",
+        what="the server process ends",
     )
     return True
