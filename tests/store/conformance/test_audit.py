@@ -95,7 +95,7 @@ def flaws(store):
     return [(flaw.check, flaw.subject) for flaw in store.audit(100)]
 
 
-def live_a_full_life(store, clock):
+def reach_every_state(store, clock):
     """Bring runs into every state that they can have; return a run that is held."""
     enqueue_and_succeed(store, key="a", tags={"order": "1"})
     failed = enqueue_and_fail(store, key="b")
@@ -121,7 +121,7 @@ def live_a_full_life(store, clock):
 
 
 def test_the_audit_finds_nothing_in_a_database_that_only_duly_wrote(store, worker, clock):
-    live_a_full_life(store, clock)
+    reach_every_state(store, clock)
 
     assert flaws(store) == []
     count = store.count_runs()

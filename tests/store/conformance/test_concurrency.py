@@ -239,7 +239,7 @@ def test_a_read_finds_a_run_while_it_moves_between_tables(store, open_another):
     stop = threading.Event()
     started = threading.Barrier(2)
 
-    def go_round():
+    def move_between_tables():
         started.wait()
         try:
             for _ in range(20):
@@ -259,7 +259,7 @@ def test_a_read_finds_a_run_while_it_moves_between_tables(store, open_another):
             looks += 1
         return looks
 
-    _, looks = at_once(go_round, look)
+    _, looks = at_once(move_between_tables, look)
 
     assert looks > 0
     assert run_of(store, run_id).generation == 21

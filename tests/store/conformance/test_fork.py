@@ -23,14 +23,14 @@ class Child:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                said = str(action())
+                report = str(action())
             except BaseException as error:  # noqa: BLE001 - the parent compares it
-                said = repr(error)
-            os.write(writer, said.encode())
+                report = repr(error)
+            os.write(writer, report.encode())
             os._exit(0)
         os.close(writer)
 
-    def said(self, seconds=TIMEOUT):
+    def report(self, seconds=TIMEOUT):
         """Wait for the child to end; return what it reported."""
         readable, _, _ = select.select([self._reader], [], [], seconds)
         assert readable, "the child is stuck"
@@ -56,7 +56,7 @@ def test_parent_and_child_both_continue_after_a_fork(store):
     before = enqueue_one(store)
 
     with forked(lambda: enqueue_one(store)) as child:
-        theirs = child.said()
+        theirs = child.report()
     mine = enqueue_one(store)
 
     assert set(listed_ids(store)) == {before, theirs, mine}
@@ -66,7 +66,7 @@ def test_a_child_reads_what_its_parent_wrote(store):
     run_id = enqueue_one(store)
 
     with forked(lambda: state_of(store, run_id)) as child:
-        assert child.said() == "queued"
+        assert child.report() == "queued"
 
 
 def test_children_forked_while_other_threads_write_can_write(store):
@@ -83,7 +83,7 @@ def test_children_forked_while_other_threads_write_can_write(store):
         for _ in range(8):
             op = order()
             with forked(lambda op=op: store.do(op).run_id) as child:
-                assert child.said() == op.run_id
+                assert child.report() == op.run_id
             theirs.append(op.run_id)
     finally:
         stop.set()
@@ -94,12 +94,12 @@ def test_children_forked_while_other_threads_write_can_write(store):
 
 def test_a_child_forked_while_an_id_is_drawn_draws_its_own_id():
     with clock.run_ids._lock, forked(new_id) as child:
-        assert len(child.said(seconds=1.0)) == 36
+        assert len(child.report(seconds=1.0)) == 36
 
 
 def test_a_child_that_closes_the_store_does_not_close_that_of_its_parent(store):
     with forked(store.close) as child:
-        assert child.said() == "None"
+        assert child.report() == "None"
 
     assert enqueue_one(store)
 
@@ -108,10 +108,10 @@ def test_a_grandchild_can_write_too(store):
     def fork_again():
         enqueue_one(store)
         grandchild = Child(lambda: enqueue_one(store))
-        return grandchild.said()
+        return grandchild.report()
 
     with forked(fork_again) as child:
-        youngest = child.said()
+        youngest = child.report()
 
     assert youngest in listed_ids(store)
     assert len(listed_ids(store)) == 2

@@ -709,12 +709,12 @@ def test_a_pause_that_waits_for_a_firing_sees_the_run_of_that_firing(store, cloc
     put(store, trigger=IntervalTrigger(SECOND, UNANCHORED))
     clock.advance(1)
     other = open_another()
-    is_firing, goes_on = threading.Event(), threading.Event()
+    is_firing, may_continue = threading.Event(), threading.Event()
 
     def hold() -> None:
         faultpoints.disarm()
         is_firing.set()
-        goes_on.wait(TIMEOUT)
+        may_continue.wait(TIMEOUT)
 
     faultpoints.arm("operate.before_commit", hold)
     first = threading.Thread(target=fire, args=(store,))
@@ -724,7 +724,7 @@ def test_a_pause_that_waits_for_a_firing_sees_the_run_of_that_firing(store, cloc
     second = threading.Thread(target=set_state, args=(other, "paused"))
     second.start()
     time.sleep(0.2)  # So that the pause waits, on databases on which it has to.
-    goes_on.set()
+    may_continue.set()
     first.join()
     second.join()
 

@@ -417,7 +417,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert answers == [self.model.reset_key(task, text)]
 
-    # -- what must hold after every step --
+    # -- invariants after every step --
 
     @invariant()
     def every_run_equals_that_of_the_model(self):

@@ -234,7 +234,7 @@ def test_a_redrive_keeps_the_steps_and_counts_fresh_effect_keys(store, held):
     end(store, held, "1")
     succeed(store, held)
     redrive(store, held.run_id)
-    succeed(store, claim_of_the_next(store))
+    succeed(store, claim_redriven(store))
     redrive(store, held.run_id, fresh_effects=True)
 
     assert ("name", "step", True, "1") in steps(store, held.run_id)
@@ -428,7 +428,7 @@ def test_a_step_is_resolved_once(store, held):
     assert [step[2] for step in steps(store, held.run_id)] == [True]
 
 
-def claim_of_the_next(store):
+def claim_redriven(store):
     """Claim the run that a redrive has queued."""
     tick(store)
     return claim_one(store)

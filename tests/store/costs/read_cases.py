@@ -92,17 +92,17 @@ def fill(world: World) -> Filled:
     return Filled(world, running, failed, run_of(store, enqueue_one(store)))
 
 
-def finds(_: Filled, answer: Any) -> bool:
+def is_found(_: Filled, answer: Any) -> bool:
     """Return whether there is an answer."""
     return bool(answer)
 
 
-def nothing(_: Filled, answer: Any) -> bool:
+def is_empty(_: Filled, answer: Any) -> bool:
     """Return whether the answer is empty."""
     return not answer
 
 
-def anything(_: Filled, _answer: Any) -> bool:
+def any_answer(_: Filled, _answer: Any) -> bool:
     """Return True: the answer depends on the database."""
     return True
 
@@ -129,68 +129,68 @@ def _back_up(filled: Filled) -> bool:
 READS: dict[str, tuple[Read, Check]] = {
     "get_run: running": (lambda f: f.store.get_run(f.running), has_state("running")),
     "get_run: final": (lambda f: f.store.get_run(f.failed), has_state("failed")),
-    "get_run: unknown": (lambda f: f.store.get_run(UNKNOWN_RUN), nothing),
-    "get_states: two runs": (lambda f: f.store.get_states([f.running, f.failed]), finds),
-    "list_runs: all": (lambda f: f.store.list_runs(RunFilter()), finds),
+    "get_run: unknown": (lambda f: f.store.get_run(UNKNOWN_RUN), is_empty),
+    "get_states: two runs": (lambda f: f.store.get_states([f.running, f.failed]), is_found),
+    "list_runs: all": (lambda f: f.store.list_runs(RunFilter()), is_found),
     "list_runs: by a tag": (
         lambda f: f.store.list_runs(RunFilter(tag=("customer", "ada"))),
-        finds,
+        is_found,
     ),
-    "list_runs: failed": (lambda f: f.store.list_runs(RunFilter(("failed",))), finds),
-    "list_runs: running": (lambda f: f.store.list_runs(RunFilter(("running",))), finds),
-    "list_runs: among 10": (lambda f: f.store.list_runs(RunFilter(scan=10)), finds),
-    "list_attempts: two": (lambda f: f.store.list_attempts(f.failed), finds),
-    "first_starts: one run": (lambda f: f.store.first_starts([f.failed]), finds),
-    "list_steps: one": (lambda f: f.store.list_steps(f.running), finds),
-    "list_logs: two": (lambda f: f.store.list_logs(f.running, 10), finds),
-    "reach_of: among 2": (lambda f: f.store.reach_of(RunFilter(scan=2)), finds),
-    "find_by_key: one run": (lambda f: f.store.find_by_key("k"), finds),
-    "list_audit_entries: all": (lambda f: f.store.list_audit_entries(None, 10), finds),
-    "get_bulk: known": (lambda f: f.store.get_bulk("one"), finds),
-    "has_silent_bulk: yes": (lambda f: f.store.has_silent_bulk(MINUTE // 2), finds),
-    "has_audit_entry: yes": (lambda f: f.store.has_audit_entry(f.running), finds),
-    "count_ends: all": (lambda f: f.store.count_ends(0, MINUTE), finds),
-    "count_ends_of_tasks: all": (lambda f: f.store.count_ends_of_tasks(0), finds),
-    "count_every_end_of_tasks: all": (lambda f: f.store.count_every_end_of_tasks(0), finds),
-    "count_retries: all": (lambda f: f.store.count_retries(0, MINUTE), finds),
-    "count_retries_of_tasks: all": (lambda f: f.store.count_retries_of_tasks(0), finds),
-    "list_oldest_ready: one queue": (lambda f: f.store.list_oldest_ready(), finds),
+    "list_runs: failed": (lambda f: f.store.list_runs(RunFilter(("failed",))), is_found),
+    "list_runs: running": (lambda f: f.store.list_runs(RunFilter(("running",))), is_found),
+    "list_runs: among 10": (lambda f: f.store.list_runs(RunFilter(scan=10)), is_found),
+    "list_attempts: two": (lambda f: f.store.list_attempts(f.failed), is_found),
+    "first_starts: one run": (lambda f: f.store.first_starts([f.failed]), is_found),
+    "list_steps: one": (lambda f: f.store.list_steps(f.running), is_found),
+    "list_logs: two": (lambda f: f.store.list_logs(f.running, 10), is_found),
+    "reach_of: among 2": (lambda f: f.store.reach_of(RunFilter(scan=2)), is_found),
+    "find_by_key: one run": (lambda f: f.store.find_by_key("k"), is_found),
+    "list_audit_entries: all": (lambda f: f.store.list_audit_entries(None, 10), is_found),
+    "get_bulk: known": (lambda f: f.store.get_bulk("one"), is_found),
+    "has_silent_bulk: yes": (lambda f: f.store.has_silent_bulk(MINUTE // 2), is_found),
+    "has_audit_entry: yes": (lambda f: f.store.has_audit_entry(f.running), is_found),
+    "count_ends: all": (lambda f: f.store.count_ends(0, MINUTE), is_found),
+    "count_ends_of_tasks: all": (lambda f: f.store.count_ends_of_tasks(0), is_found),
+    "count_every_end_of_tasks: all": (lambda f: f.store.count_every_end_of_tasks(0), is_found),
+    "count_retries: all": (lambda f: f.store.count_retries(0, MINUTE), is_found),
+    "count_retries_of_tasks: all": (lambda f: f.store.count_retries_of_tasks(0), is_found),
+    "list_oldest_ready: one queue": (lambda f: f.store.list_oldest_ready(), is_found),
     "find_oldest_transaction: none": (
         lambda f: f.store.find_oldest_transaction(),
-        anything,
+        any_answer,
     ),
-    "list_workers: one": (lambda f: f.store.list_workers(), finds),
-    "get_worker: known": (lambda f: f.store.get_worker(WORKER), finds),
-    "list_queues: one": (lambda f: f.store.list_queues(), finds),
-    "is_paused: no": (lambda f: f.store.is_paused("default"), nothing),
-    "list_holders: of a queue": (lambda f: f.store.list_holders(f.record), finds),
-    "list_holders: of a task": (lambda f: f.store.list_holders(f.limited), anything),
-    "list_unregistered: none": (lambda f: f.store.list_unregistered(), nothing),
-    "audit: nothing": (_all_findings, nothing),
-    "count_runs: all": (lambda f: f.store.count_runs(), finds),
-    "check_integrity: whole": (lambda f: f.store.check_integrity(), finds),
-    "back_up: to a new file": (_back_up, finds),
-    "diagnose: healthy": (lambda f: f.store.diagnose(), finds),
-    "count_dead: one": (lambda f: f.store.count_dead(), finds),
-    "count_interrupted: none": (lambda f: f.store.count_interrupted(), nothing),
-    "list_dead_groups: one": (lambda f: f.store.list_dead_groups(RunFilter()), finds),
-    "summarise: all": (lambda f: f.store.summarise(), finds),
-    "list_cancel_requests: one": (lambda f: f.store.list_cancel_requests(WORKER), finds),
-    "list_schedules: all": (lambda f: f.store.list_schedules(ScheduleFilter()), finds),
-    "list_next_schedules: one": (lambda f: f.store.list_next_schedules(10), finds),
-    "list_due_schedules: one": (lambda f: f.list_due(), finds),
-    "list_schedules_ahead: none": (lambda f: f.store.list_schedules_ahead(10, by=MINUTE), nothing),
-    "list_firings: one": (lambda f: f.store.list_firings("tidy0", 2**62, 10), finds),
-    "columns_of: a table": (lambda f: f.store.columns_of("duly_runs"), anything),
-    "list_locks: one": (lambda f: f.store.list_locks("", 10), finds),
-    "get_key: known": (lambda f: f.store.get_key("invoice"), finds),
-    "list_dead_letters: one": (lambda f: f.store.list_dead_letters(DeadLetterFilter()), finds),
+    "list_workers: one": (lambda f: f.store.list_workers(), is_found),
+    "get_worker: known": (lambda f: f.store.get_worker(WORKER), is_found),
+    "list_queues: one": (lambda f: f.store.list_queues(), is_found),
+    "is_paused: no": (lambda f: f.store.is_paused("default"), is_empty),
+    "list_holders: of a queue": (lambda f: f.store.list_holders(f.record), is_found),
+    "list_holders: of a task": (lambda f: f.store.list_holders(f.limited), any_answer),
+    "list_unregistered: none": (lambda f: f.store.list_unregistered(), is_empty),
+    "audit: nothing": (_all_findings, is_empty),
+    "count_runs: all": (lambda f: f.store.count_runs(), is_found),
+    "check_integrity: whole": (lambda f: f.store.check_integrity(), is_found),
+    "back_up: to a new file": (_back_up, is_found),
+    "diagnose: healthy": (lambda f: f.store.diagnose(), is_found),
+    "count_dead: one": (lambda f: f.store.count_dead(), is_found),
+    "count_interrupted: none": (lambda f: f.store.count_interrupted(), is_empty),
+    "list_dead_groups: one": (lambda f: f.store.list_dead_groups(RunFilter()), is_found),
+    "summarise: all": (lambda f: f.store.summarise(), is_found),
+    "list_cancel_requests: one": (lambda f: f.store.list_cancel_requests(WORKER), is_found),
+    "list_schedules: all": (lambda f: f.store.list_schedules(ScheduleFilter()), is_found),
+    "list_next_schedules: one": (lambda f: f.store.list_next_schedules(10), is_found),
+    "list_due_schedules: one": (lambda f: f.list_due(), is_found),
+    "list_schedules_ahead: none": (lambda f: f.store.list_schedules_ahead(10, by=MINUTE), is_empty),
+    "list_firings: one": (lambda f: f.store.list_firings("tidy0", 2**62, 10), is_found),
+    "columns_of: a table": (lambda f: f.store.columns_of("duly_runs"), any_answer),
+    "list_locks: one": (lambda f: f.store.list_locks("", 10), is_found),
+    "get_key: known": (lambda f: f.store.get_key("invoice"), is_found),
+    "list_dead_letters: one": (lambda f: f.store.list_dead_letters(DeadLetterFilter()), is_found),
     "list_dead_letter_groups: one": (
         lambda f: f.store.list_dead_letter_groups(DeadLetterFilter()),
-        finds,
+        is_found,
     ),
     "peek: a run is ready": (lambda f: f.store.peek(), lambda _, peek: peek.ready),
-    "now: the time": (lambda f: f.store.now(), finds),
+    "now: the time": (lambda f: f.store.now(), is_found),
 }
 
 

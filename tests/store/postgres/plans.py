@@ -218,7 +218,7 @@ def forge(connection: psycopg.Connection[Any], *, pages: str, rows: int) -> None
 PAGES = "pg_relation_size(oid) / 8192"
 
 
-# -- what statements read --
+# -- the reads of statements --
 
 
 class Server:

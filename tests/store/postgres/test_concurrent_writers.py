@@ -322,7 +322,7 @@ def test_a_statement_that_failed_while_it_was_prepared_does_not_affect_the_next(
     assert session.execute_alone("SELECT 1 + %(n)s::integer", {"n": 1}) == [(2,)]
 
 
-# -- what a claim costs --
+# -- the cost of a claim --
 
 
 def explained(connection: psycopg.Connection[Any], sql: str, place: dict[str, Any]) -> Any:

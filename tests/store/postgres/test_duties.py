@@ -363,11 +363,11 @@ class TestRechecks:
         looks.clear()
         succeed(store, enqueue_and_claim(store))
 
-        def is_looked_at() -> bool:
+        def reads_waits() -> bool:
             self.recheck(store, 100)
             return "pending" in looks
 
-        wait_until(is_looked_at, seconds=TIMEOUT, what="the server counts the end")
+        wait_until(reads_waits, seconds=TIMEOUT, what="the server counts the end")
 
     def test_a_recheck_long_after_the_last_one_reads_the_waits(self, store, connection, looks):
         self.add_waits(connection, 10)

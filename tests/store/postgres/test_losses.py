@@ -50,7 +50,7 @@ from tests.store.conformance.verbs import (
 
 
 @pytest.fixture(autouse=True)
-def _patience_with_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def _long_wait_for_old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a server process may need longer than usual to end."""
     monkeypatch.setattr("duly.store.postgres.reconnecting_connection.OLD_SESSION_SECONDS", 30.0)
 
@@ -123,11 +123,11 @@ def test_a_run_that_ended_before_the_reply_to_its_enqueue_is_not_accepted_again(
     monkeypatch.setattr(store._here().writers.hints, "may_piggyback", lambda: False)
     enqueue_and_claim(store)
 
-    def work_it_off():
+    def settle_meanwhile():
         proxy.before_connecting = nothing
         settle(reader, success(*claim(reader)))
 
-    proxy.before_connecting = work_it_off
+    proxy.before_connecting = settle_meanwhile
     proxy.cut_next_answer()
     run_id = enqueue_one(store)
 

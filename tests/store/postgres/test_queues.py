@@ -50,7 +50,7 @@ def run_ids(store: Any) -> dict[str, str]:
     return {queue: run.run_id for queue, run in zip(QUEUES, store.apply(ops), strict=True)}
 
 
-def a_moment_later(connection: psycopg.Connection[Any]) -> None:
+def let_a_second_pass(connection: psycopg.Connection[Any]) -> None:
     """Let a second pass, after which the next round is recorded again."""
     connection.execute("UPDATE duly_duties SET done_at = done_at - interval '2 seconds'")
     connection.commit()
@@ -110,7 +110,7 @@ def test_rounds_in_turn_move_the_runs_of_every_queue_to_their_carrier(store, con
     moved = []
     for _ in range(LOOKS):
         moved += store.apply([RerouteRuns(100)])
-        a_moment_later(connection)
+        let_a_second_pass(connection)
 
     assert moved == [1, 0, 0, 1]
     assert [run_of(store, run_id).lane for run_id in (first, last)] == [SlotKind.CARRIED] * 2
@@ -124,7 +124,7 @@ def test_a_round_that_leaves_runs_is_repeated_before_the_next_queues(store, conn
     parked = []
     for _ in range(4):
         parked.append((tick(store, 2).parked, reached(connection)))
-        a_moment_later(connection)
+        let_a_second_pass(connection)
 
     assert [count for count, _ in parked] == [2, 2, 1, 0]
     assert [len(queues) for _, queues in parked] == [0, 0, 1, 1]
@@ -156,7 +156,7 @@ def ticks_until(
     """Tick until a condition holds; return the number of ticks."""
     for number in range(1, 2 * LOOKS):
         tick(store)
-        a_moment_later(connection)
+        let_a_second_pass(connection)
         if is_done():
             return number
     raise AssertionError("no tick made the condition hold")

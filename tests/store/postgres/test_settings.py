@@ -151,7 +151,7 @@ SECRET = "s3cr3t/w@rd"  # noqa: S105 - a canary
 ENCODED = "s3cr3t%2Fw%40rd"
 
 
-def everything_said(error: BaseException) -> str:
+def all_texts_of(error: BaseException) -> str:
     """Return all texts of an error that a log could contain."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
@@ -171,7 +171,7 @@ def test_the_error_of_an_unreachable_address_does_not_contain_its_password(addre
     with pytest.raises(expected) as caught:
         open_store(address.format(secret=ENCODED))
 
-    said = everything_said(caught.value)
+    said = all_texts_of(caught.value)
     assert SECRET not in said
     assert ENCODED not in said
 
@@ -184,7 +184,7 @@ def test_the_error_of_a_refused_role_or_database_does_not_contain_the_password(p
     ):
         with pytest.raises(StoreRefused, match="does not exist") as caught:
             open_store(address)
-        assert SECRET not in everything_said(caught.value)
+        assert SECRET not in all_texts_of(caught.value)
 
 
 def test_the_shown_address_has_no_password(postgres_server, url):
@@ -192,7 +192,7 @@ def test_the_shown_address_has_no_password(postgres_server, url):
         assert store.shown_url == url.replace("duly@", "duly:***@")
         with pytest.raises(StoreError) as caught:
             store.do(order(run_id="no uuid"))
-        assert SECRET not in everything_said(caught.value)
+        assert SECRET not in all_texts_of(caught.value)
         assert "duly:***@" in str(caught.value)
 
 

@@ -167,7 +167,7 @@ class TestMisuse:
 
         assert state_of(store, held.run_id) == "running"
         assert 2 not in noted(connection)
-        assert gone(connection, backend)
+        assert has_ended(connection, backend)
 
     def test_a_connection_whose_transaction_the_body_ended_is_not_used_again(
         self, store, connection
@@ -178,7 +178,7 @@ class TestMisuse:
         section.connection.pgconn.exec_(b"ROLLBACK")
         section.rollback()
 
-        assert gone(connection, backend)
+        assert has_ended(connection, backend)
 
     @pytest.mark.parametrize("what", ["pgconn", "cursor", "info"])
     def test_a_connection_to_which_the_body_keeps_a_reference_is_not_used_again(
@@ -192,7 +192,7 @@ class TestMisuse:
 
         section.rollback()
 
-        assert gone(connection, backend)
+        assert has_ended(connection, backend)
         assert kept is not None
 
     def test_a_commit_waits_for_a_call_of_another_thread(self, store, connection):
@@ -233,7 +233,7 @@ class TestMisuse:
         assert noted(connection) == []
 
 
-def gone(connection, backend: int) -> bool:
+def has_ended(connection, backend: int) -> bool:
     """Wait until a server process has ended."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
     wait_until(

@@ -71,7 +71,7 @@ def wait_for_a_lock(url: str, *, what: str) -> None:
 
 
 def claim_without_commit(connection: psycopg.Connection[Any]) -> list[str]:
-    """Do what a claim does, up to its commit."""
+    """Run the statements of a claim, without the commit."""
     place = PLACE | {"limits": "{10}"}
     return [row[0] for row in connection.execute(CLAIM["take"], place).fetchall()]
 

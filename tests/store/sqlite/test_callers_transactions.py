@@ -15,7 +15,9 @@ from tests.store.sqlite.verbs import BOTH_JOURNALS
 pytestmark = [pytest.mark.stores("sqlite"), BOTH_JOURNALS]
 
 
-def converse(connection, dialogue, *, after_first=lambda: None, before=lambda _statement: None):
+def execute_interleaved(
+    connection, dialogue, *, after_first=lambda: None, before=lambda _statement: None
+):
     """Execute the statements of a dialogue, and run other code before the first or before each."""
     meanwhile = after_first
     row = None
@@ -43,7 +45,7 @@ def test_a_write_between_two_statements_of_an_enqueue_does_not_make_the_enqueue_
 ):
     dialogue = store.enqueue_on_connection(order(key=key("order 17")), hint=False)
 
-    accepted = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
+    accepted = execute_interleaved(connection, dialogue, after_first=lambda: enqueue_one(store))
     connection.execute("COMMIT")
 
     assert accepted.run_id in listed_ids(store)
@@ -52,7 +54,7 @@ def test_a_write_between_two_statements_of_an_enqueue_does_not_make_the_enqueue_
 def test_a_write_between_two_statements_of_an_event_does_not_make_the_event_fail(store, connection):
     dialogue = store.send_on_connection(SendEvent("paid", "null"), hint=False)
 
-    is_new = converse(connection, dialogue, after_first=lambda: enqueue_one(store))
+    is_new = execute_interleaved(connection, dialogue, after_first=lambda: enqueue_one(store))
     connection.execute("COMMIT")
 
     assert is_new
@@ -68,7 +70,9 @@ def test_an_enqueue_returns_the_run_whose_key_was_taken_under_another_name_in_be
             taken.append(enqueue_one(store, task=OTHER_TASK, key="k"))
 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        answer = converse(connection, store.enqueue_on_connection(wanted, hint=False), before=take)
+        answer = execute_interleaved(
+            connection, store.enqueue_on_connection(wanted, hint=False), before=take
+        )
 
     assert answer == (taken[0], False, False)
     assert store.get_run(wanted.run_id) is None
