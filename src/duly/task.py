@@ -13,14 +13,13 @@ from duly.async_threads import run_in_thread
 from duly.clock import new_id
 from duly.connections import Connection, aexecute_dialogue, enqueue_dialogue, execute_dialogue
 from duly.context import joined_connection
-from duly.core.amounts import check_priority
+from duly.core.amounts import check_priority, instant, microseconds
 from duly.core.batches import MOST_BYTES_PER_CHARACTER, batches
 from duly.core.foreign_names import no_attribute, unknown_option
-from duly.core.instants import microseconds_of
 from duly.core.key import check_key, check_queue, check_unique, encode_tags
 from duly.core.record import fast_constructor
 from duly.errors import OUTAGES, BadOption, KeyConflict
-from duly.limits import DELAY_SECONDS, ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
+from duly.limits import ENQUEUE_BATCH, KEY_TTL_SECONDS, TRANSACTION_BYTES
 from duly.registry import Definition, Tracing
 from duly.run import Run
 from duly.store.ops.runs import Accepted, Enqueue, Key
@@ -364,32 +363,6 @@ def _accepted(host: AppProtocol, call: Call[R], answer: Accepted) -> Run[R]:
         key = call.op.key
         raise KeyConflict("" if key is None else key.text, answer.run_id)
     return Run(host, answer.run_id, new=answer.new)
-
-
-def microseconds(what: str, value: float | timedelta) -> int:
-    """Return a duration in microseconds, or raise BadOption."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        message = f"{what} must be a number of seconds or a timedelta, not {value!r}"
-        raise BadOption(message)
-    if not 0 <= seconds <= DELAY_SECONDS:
-        message = f"{what} must be from 0 to {DELAY_SECONDS} seconds, not {seconds!r}"
-        raise BadOption(message)
-    return int(seconds * 1_000_000)
-
-
-def instant(what: str, value: datetime) -> int:
-    """Return an aware datetime in microseconds, or raise BadOption."""
-    if not isinstance(value, datetime):
-        message = f"{what} must be a datetime, not {value!r}"
-        raise BadOption(message)
-    if value.tzinfo is None or value.utcoffset() is None:
-        message = (
-            f"{what}={value.isoformat()} has no time zone, so it is ambiguous; use an aware "
-            "datetime, e.g. datetime.now(timezone.utc) + timedelta(hours=1)"
-        )
-        raise BadOption(message)
-    return microseconds_of(value)
 
 
 def _expiry(definition: Definition, expires: float | timedelta | None) -> int | None:

@@ -6,14 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.context import RunConnection
-from duly.core.amounts import check_priority, check_retention, retention_of
+from duly.core.amounts import check_priority, check_retention, microseconds, retention_of
 from duly.core.class_codecs import signature_of
 from duly.core.key import check_name, check_queue, check_unique
 from duly.core.payload import CallCodec
 from duly.core.retry import NO_RETRIES, Retry
 from duly.errors import BadOption
 from duly.registry import Definition, task_name
-from duly.task import DEFAULT_KEY_TTL, microseconds
+from duly.task import DEFAULT_KEY_TTL
 
 if TYPE_CHECKING:
     from duly.carrier import Carrier

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
+from duly.core.amounts import instant
 from duly.core.instants import iso
 from duly.core.outcome import ErrorText
 from duly.core.record import ClaimedRun
@@ -13,7 +14,6 @@ from duly.errors import BadOption, StoreRefused
 from duly.limits import TICK_BATCH
 from duly.store.ops.operators import InterruptRestored, InterruptRestoredResult
 from duly.store.ops.recovery import Recover, RecoverOrphans
-from duly.task import instant
 
 
 def end_restored_runs(

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from duly.app_protocol import AppProtocol
+from duly.core.amounts import instant
 from duly.core.concurrency_limits import with_slot
 from duly.core.key import check_run_id, check_storable
 from duly.core.record import RunRecord
@@ -14,7 +15,7 @@ from duly.limits import PAGE, PAGE_DEFAULT
 from duly.run import Run
 from duly.store.ops.operators import RetryRun
 from duly.store.reads import RunFilter
-from duly.task import Task, instant
+from duly.task import Task
 
 
 class Page(list[Run[Any]]):

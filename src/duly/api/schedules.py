@@ -10,6 +10,7 @@ from duly.actor import resolve_actor
 from duly.api.schedule_options import ScheduleOptions
 from duly.api.schedule_views import FiringView, ScheduleView, firing_view, module_of, schedule_view
 from duly.app_protocol import AppProtocol
+from duly.core.amounts import instant, microseconds
 from duly.core.cron import Cron, SecondsField
 from duly.core.instants import moment
 from duly.core.key import check_name, check_queue
@@ -43,7 +44,7 @@ from duly.store.ops.schedules import (
     SetScheduleState,
 )
 from duly.store.reads import ScheduleFilter
-from duly.task import Task, instant, microseconds
+from duly.task import Task
 
 _FOREVER = 2**62
 _LONGEST_LIST = 1_000

@@ -8,11 +8,11 @@ import click
 
 from duly.api.runs import Filter
 from duly.cli.option_types import TimeSource, instant_since, since, tag
+from duly.core.amounts import instant
 from duly.core.key import check_storable
 from duly.core.states import DEAD, State
 from duly.limits import PAGE, PAGE_DEFAULT
 from duly.store.reads import DeadLetterFilter
-from duly.task import instant
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,10 +1,12 @@
-"""Checks and parses the numbers, rates and durations that users pass."""
+"""Checks and parses the numbers, rates, durations and times that users pass."""
 
 import math
 import re
+from datetime import datetime, timedelta
 
+from duly.core.instants import microseconds_of
 from duly.errors import BadOption
-from duly.limits import FOREVER_SECONDS, PRIORITY
+from duly.limits import DELAY_SECONDS, FOREVER_SECONDS, PRIORITY
 
 FOREVER = math.inf
 _SLOWEST = 1e-6
@@ -84,3 +86,29 @@ def read_seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("it must be a number of seconds, or a string such as 90s, 15m or 7d")
     return float(value)
+
+
+def microseconds(what: str, value: float | timedelta) -> int:
+    """Return a duration in microseconds, or raise BadOption."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        message = f"{what} must be a number of seconds or a timedelta, not {value!r}"
+        raise BadOption(message)
+    if not 0 <= seconds <= DELAY_SECONDS:
+        message = f"{what} must be from 0 to {DELAY_SECONDS} seconds, not {seconds!r}"
+        raise BadOption(message)
+    return int(seconds * 1_000_000)
+
+
+def instant(what: str, value: datetime) -> int:
+    """Return an aware datetime in microseconds, or raise BadOption."""
+    if not isinstance(value, datetime):
+        message = f"{what} must be a datetime, not {value!r}"
+        raise BadOption(message)
+    if value.tzinfo is None or value.utcoffset() is None:
+        message = (
+            f"{what}={value.isoformat()} has no time zone, so it is ambiguous; use an aware "
+            "datetime, e.g. datetime.now(timezone.utc) + timedelta(hours=1)"
+        )
+        raise BadOption(message)
+    return microseconds_of(value)

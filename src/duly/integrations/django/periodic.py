@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from duly.core.amounts import check_seconds
+from duly.core.amounts import check_seconds, instant
 from duly.core.cron import Cron
 from duly.core.instants import moment
 from duly.errors import BadOption, BadSchedule, StoreError, TaskNotRegistered
@@ -28,7 +28,6 @@ from duly.integrations.django.project import project_tasks, register_project_tas
 from duly.integrations.django.tasks_api import Task
 from duly.store.due_schedules import fire_due
 from duly.store.per_process import PerProcess
-from duly.task import instant
 from duly.worker.services.relay import Relay
 
 __all__ = [
