@@ -27,13 +27,7 @@ class DulyError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Other engines pickle errors, and most of these have more attributes than their message.
-        return _made_again, (type(self), self.args, self.__dict__)
-
-
-def _made_again(kind: type[DulyError], args: tuple[Any, ...], state: dict[str, Any]) -> DulyError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class BadArguments(DulyError, TypeError):
