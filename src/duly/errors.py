@@ -5,7 +5,7 @@
     ├── BadOption                       also ValueError: an option that cannot be kept
     │   └── BadSchedule, AppNotFound
     ├── AppBroken, DuplicateTask, TaskNotRegistered
-    ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted, StepNotResolved
+    ├── KeyConflict, RunNotFound, RunNotFinal, RunNotInterrupted, RunNotRescheduled, StepNotResolved
     ├── ScheduleNotFound, ScheduleEnded, ScheduleExists, LockBusy, LockLost
     ├── RunFailed, RunInterrupted, RunCancelled     raised by `run.result()`
     ├── Busy, LetterNotFound            raised by the guard
@@ -19,13 +19,11 @@
 `Snooze`, `RetryAfter` and `Discard` are not errors: a task raises them to choose what happens next.
 """
 
-from typing import Any
-
 
 class DulyError(Exception):
     """The root of every error that duly raises."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Other engines pickle errors, and most of these have more attributes than their message.
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
@@ -212,6 +210,14 @@ class RunNotInterrupted(DulyError):
         super().__init__(f"run {run_id} is {state} and has no interrupted step to resolve")
         self.run_id = run_id
         self.state = state
+
+
+class RunNotRescheduled(DulyError):
+    """The run is not waiting to start, or the time that was asked for does not suit it."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} cannot be rescheduled: {why}")
+        self.run_id = run_id
 
 
 class StepNotResolved(DulyError):

@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
 
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
 from duly.clock import monotonic
+from duly.core.amounts import check_priority, instant, microseconds
 from duly.core.concurrency_limits import shown_lane, with_slot
-from duly.core.key import check_run_id, check_words
+from duly.core.key import check_queue, check_run_id, check_words
 from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
@@ -17,19 +19,21 @@ from duly.core.unresolved_steps import outermost_steps, unresolved_steps
 from duly.core.why import Reason, Situation, why
 from duly.errors import (
     BadOption,
+    QueueFull,
     RunCancelled,
     RunFailed,
     RunInterrupted,
     RunNotFinal,
     RunNotFound,
     RunNotInterrupted,
+    RunNotRescheduled,
     StepNotResolved,
     WorkerTimeout,
 )
 from duly.limits import REASON_CHARACTERS, UNCLAIMED_SECONDS
 from duly.observe.logs import log_unclaimed
 from duly.registry import Definition
-from duly.store.ops.operators import Cancel, RetriedRun, RetryRun
+from duly.store.ops.operators import Cancel, RescheduleRun, RetriedRun, RetryRun
 from duly.store.ops.steps import ResolveStep
 
 R = TypeVar("R")
@@ -140,6 +144,47 @@ class Run(Generic[R]):
         if answer is None:
             raise RunNotFound(self.id)
         return str(answer)
+
+    def reschedule(
+        self,
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
+    ) -> Self:
+        """Change when, how urgently and in which queue the run starts. Pass at least one of these.
+
+        `delay` counts from now, so `delay=0` starts the run as soon as a worker is free. `at` needs
+        a time zone. Without either, the run keeps its time.
+
+        A run that is running or has ended raises RunNotRescheduled. So does one that waits in a
+        step, one that was sent to the engine that carries it, and one that would not start before
+        it expires. A move to a full queue raises QueueFull.
+        """
+        if delay is not None and at is not None:
+            raise BadOption("pass delay= or at=, not both")
+        if delay is None and at is None and priority is None and queue is None:
+            raise BadOption("nothing would change: pass delay=, at=, priority= or queue=")
+        op = RescheduleRun(
+            check_run_id(self.id),
+            resolve_actor(actor),
+            check_reason(reason),
+            delay=None if delay is None else microseconds("delay", delay),
+            at=None if at is None else instant("at", at),
+            priority=None if priority is None else check_priority(priority),
+            queue=None if queue is None else check_queue(queue),
+        )
+        answer = self._app.store.do(op)
+        if answer.state is None:
+            raise RunNotFound(self.id)
+        if queue is not None and answer.max_size is not None:
+            raise QueueFull(queue, answer.max_size)
+        if not answer.done:
+            raise RunNotRescheduled(self.id, answer.refusal)
+        return self.refresh()
 
     def retry(
         self,

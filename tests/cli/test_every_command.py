@@ -19,6 +19,7 @@ ANSWERS: dict[str, str] = {
     "runs tail": "--for 0s",
     "runs wait": "{done}",
     "runs cancel": "{later}",
+    "runs reschedule": "{later} --delay 2h",
     "runs retry": "{done}",
     "runs resolve": "{dead} --done",
     "why": "{later}",

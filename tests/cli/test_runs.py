@@ -406,6 +406,65 @@ def test_cancel_does_not_change_a_run_that_has_ended(cli, run_of, drain):
     assert "had already ended: succeeded" in result.stderr
 
 
+def test_reschedule_moves_a_waiting_run_to_another_time_queue_and_priority(app, cli, run_of):
+    run = run_of("add", 1)
+    options = ("--priority", "5", "--queue", "slow", "--reason", "a flood")
+
+    result = cli("runs", "reschedule", run.id, "--at", "2090-01-31T08:00Z", *options)
+
+    assert result.exit_code == 0
+    line = result.stdout
+    assert line.startswith(f"Run {run.id} is due 2090-01-31 08:00:00 UTC (in ")
+    assert line.endswith("), in queue slow with priority 5.\n")
+    record = app.runs.get(run.id).record
+    assert (record.queue, record.priority) == ("slow", 5)
+    assert app.store.list_audit_entries(run.id, 10)[0].reason == "a flood"
+
+
+def test_reschedule_starts_a_delayed_run_now(cli, run_of, drain):
+    run = run_of("add", 1)
+    later = answer(cli("runs", "reschedule", run.id, "--delay", "1h", "--json"))["run"]
+    drain()
+    waiting = run.refresh().state
+
+    now = answer(cli("runs", "reschedule", run.id, "--now", "--json"))["run"]
+    drain()
+
+    assert waiting == "queued"
+    assert now["due_at"] < later["due_at"]
+    assert run.refresh().state == "succeeded"
+
+
+def test_reschedule_refuses_a_run_that_has_ended(cli, run_of, drain):
+    run = run_of("add", 1)
+    drain()
+
+    result = cli("runs", "reschedule", run.id, "--now")
+
+    assert result.exit_code == 1
+    assert "it has ended: succeeded" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "pass --now, --delay, --at, --priority or --queue"),
+        (("--now", "--delay", "0"), "--now starts the run at once"),
+        (("--delay", "5m", "--at", "2090-01-31T08:00Z"), "not both"),
+        (("--at", "2090-01-31T08:00"), "has no time zone"),
+        (("--priority", "high"), "not a valid integer"),
+    ],
+)
+def test_reschedule_needs_one_time_at_most_and_something_to_change(cli, run_of, options, words):
+    run = run_of("add", 1)
+
+    result = cli("runs", "reschedule", run.id, *options)
+
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
 def test_retry_queues_a_run_again(app, cli, dead):
     result = cli("runs", "retry", dead[0])
 

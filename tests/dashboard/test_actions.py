@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from duly import sleep
 from duly.errors import ReadTooSlow, StoreUnavailable
 from tests.dashboard.conftest import client_of
 
@@ -205,6 +206,88 @@ def test_a_bulk_action_waits_for_an_unavailable_database(busy, client, monkeypat
 
     assert "<b>1</b> done" in text
     assert len(tries) == 3
+
+
+def test_a_waiting_run_is_rescheduled_by_a_named_operator(shop):
+    client = client_of(shop.app, write=True, auth=lambda _request: "ann")
+    run = shop.nothing.using(delay=3600).enqueue()
+
+    fields = {"at": "2090-01-31T08:00", "priority": "-3", "queue": "mail", "reason": "a flood"}
+    answer = client.submit(f"/runs/{run.id}/reschedule", start="at", **fields)
+
+    record = run.refresh().record
+    assert answer.url.path == f"/runs/{run.id}"
+    assert (record.queue, record.priority) == ("mail", -3)
+    assert "reschedule to 2090-01-31 08:00:00 UTC, priority -3, queue mail by ann" in answer.text
+    assert "a flood" in answer.text
+
+
+@pytest.mark.parametrize(("start", "seconds"), [("0", 0), ("5m", 300), ("1d", 86_400)])
+def test_a_waiting_run_starts_now_or_after_a_while(shop, client, start, seconds):
+    run = shop.nothing.using(delay=3600).enqueue()
+    before = shop.app.store.now()
+
+    client.submit(f"/runs/{run.id}/reschedule", start=start)
+
+    due_at = run.refresh().record.due_at
+    assert before <= due_at - seconds * 1_000_000 <= shop.app.store.now()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "nothing would change: choose a start, a priority or a queue"),
+        ({"start": "at"}, "the time must be a date and a time"),
+        ({"start": "0", "at": "2090-01-31T08:00"}, "or leave the time empty"),
+        ({"start": "soon"}, "is not a duration"),
+        ({"priority": "high"}, "a priority must be a whole number"),
+        ({"priority": "9" * 11}, "priority must be a whole number within"),
+        ({"queue": "mail"}, "queue &#39;mail&#39; is full"),
+    ],
+)
+def test_a_reschedule_that_cannot_be_kept_says_why_and_keeps_what_was_typed(
+    shop, client, fields, words
+):
+    shop.app.queues.limit("mail", max_size=1)
+    shop.send_receipt.enqueue(1, "a@b.c")
+    run = shop.nothing.enqueue()
+    before = run.record
+
+    answer = client.submit(f"/runs/{run.id}/reschedule", reason="a <flood>", **fields)
+
+    assert answer.status_code == 422
+    assert words in answer.text
+    assert 'value="a &lt;flood&gt;"' in answer.text
+    assert all(f'value="{value}"' in answer.text for value in fields.values() if value != "soon")
+    assert run.refresh().record == before
+
+
+def test_a_run_that_cannot_be_rescheduled_has_no_link_and_no_form(shop, client):
+    with shop.app.worker():
+        run = shop.nightly.enqueue()
+        assert shop.started.wait(10)
+        page = client.get(f"/runs/{run.id}").text
+        form = client.get(f"/runs/{run.id}/reschedule").text
+        answer = client.submit(f"/runs/{run.id}/reschedule", start="0")
+        shop.released.set()
+
+    assert "Reschedule" not in page
+    assert "it is running" in form
+    assert '<form class="card' not in form
+    assert answer.status_code == 409
+    assert "it is running" in answer.text
+
+
+def test_a_run_that_waits_in_a_step_shows_why_it_is_not_rescheduled(shop, client):
+    @shop.app.task(name="shop.orders:dry")
+    def dry() -> None:
+        sleep("let-it-dry", 3600)
+
+    run = dry.enqueue()
+    shop.app.worker().drain()
+
+    assert "Reschedule" not in client.get(f"/runs/{run.id}").text
+    assert "it waits in step" in client.get(f"/runs/{run.id}/reschedule").text
 
 
 def test_edited_arguments_are_checked_against_the_signature(busy, client):

@@ -46,6 +46,13 @@ def screens(visit, shop, empty, closed):
     visit.go(f"/runs/{run.id}")
     visit.press("Retry")
     yield "a question about one run"
+    (waiting,) = shop.app.runs.list(queue="mail", state="queued")
+    visit.go(f"/runs/{waiting.id}/reschedule")
+    yield "a reschedule"
+    visit.press("Reschedule the run")
+    yield "a reschedule that changes nothing"
+    visit.go(f"/runs/{run.id}/reschedule")
+    yield "a run that cannot be rescheduled"
     visit.go(f"/runs/{run.id}/edit")
     page.get_by_label("Arguments").fill("{")
     visit.press("Retry with these")

@@ -107,6 +107,32 @@ def test_a_retry_from_a_step_keeps_the_earlier_steps(busy, address, browser):
         assert visit.wrong == []
 
 
+def test_a_waiting_run_is_rescheduled_after_a_mistake_is_corrected(busy, address, browser):
+    (waiting,) = busy.app.runs.list(queue="mail", state="queued")
+    with Visit(browser, address) as visit:
+        page = visit.go(f"/runs/{waiting.id}")
+        page.get_by_role("link", name="Reschedule").click()
+        page.get_by_label("Start", exact=True).select_option("now")
+        page.get_by_label("Time (UTC)").fill("2090-01-31T08:00")
+        page.get_by_label("Priority").fill("5")
+        page.get_by_label("Queue").fill("reports")
+        page.get_by_label("Why").fill("a flood")
+        visit.press("Reschedule the run")
+        page.get_by_role("alert").filter(has_text="leave the time empty").wait_for()
+        assert page.get_by_label("Why").input_value() == "a flood", "the typed text stays"
+        assert busy.app.runs.get(waiting.id).record.queue == "mail"
+        page.get_by_label("Start", exact=True).select_option("at the time below")
+        visit.press("Reschedule the run")
+
+        assert page.url.endswith(f"/runs/{waiting.id}")
+        record = busy.app.runs.get(waiting.id).record
+        assert (record.queue, record.priority) == ("reports", 5)
+        act = visit.section("Operator actions").inner_text()
+        assert "reschedule to 2090-01-31 08:00:00 UTC, priority 5, queue reports" in act
+        assert "a flood" in act
+        assert visit.wrong == []
+
+
 def test_an_action_needs_a_confirmation_and_records_its_reason(busy, address, browser):
     dead = busy.app.dead.list(task="shop.orders:charge")[0]
     (waiting,) = busy.app.runs.list(queue="mail", state="queued")

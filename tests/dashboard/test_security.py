@@ -19,6 +19,7 @@ HERE = Path(duly.dashboard.__file__).parent
 TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only
 WRITES = (
     "/runs/x/cancel",
+    "/runs/x/reschedule",
     "/runs/x/retry",
     "/runs/x/edit",
     "/runs/x/discard",

@@ -245,6 +245,19 @@ def ends_steps_without_a_fence(engine: MutatedEngine) -> None:
     )
 
 
+def reschedules_without_a_fence(engine: MutatedEngine) -> None:
+    """A reschedule moves a run that a worker has claimed, perhaps after it has read the run."""
+    queued = "AND state = 'queued'"
+    unchanged = (
+        "AND state <> 'running' AND claim_number = %(claim_number)s"
+        " AND lane = %(lane)s AND due_at = duly_time(%(due_before)s::bigint)"
+    )
+    engine.edit(
+        sqlite=[Edit("operate", "queued", queued, ""), Edit("operate", "reschedule", queued, "")],
+        postgres=[Edit("operate", "reschedule", unchanged, "")],
+    )
+
+
 def settles_before_it_logs(engine: MutatedEngine) -> None:
     """Within one call, an attempt ends before its own log lines and progress are written."""
     for kind in (AddLogs, SetProgress):
@@ -339,6 +352,7 @@ MUTANTS: dict[str, Mutant] = {
         fires_again,
         moves_before_it_fires,
         ends_steps_without_a_fence,
+        reschedules_without_a_fence,
         settles_before_it_logs,
         claims_before_it_settles,
         hints_before_it_commits,

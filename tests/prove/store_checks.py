@@ -14,7 +14,14 @@ import pytest
 from duly.store.postgres import floors, reconnecting_connection
 from duly.store.store_factory import open_store
 from tests.servers.cutting_proxy import UNANSWERED, CuttingProxy, cut_everywhere, proxy_before
-from tests.store.conformance import test_apply, test_floors, test_hints, test_steps
+from tests.store.conformance import (
+    test_apply,
+    test_floors,
+    test_hints,
+    test_reschedule,
+    test_reschedule_races,
+    test_steps,
+)
 from tests.store.conformance.stores import ServerClock, opened_tables
 from tests.store.conformance.verbs import (
     WORKER,
@@ -40,6 +47,19 @@ def check_fences_of_steps(url: str) -> None:
         test_steps.test_a_lost_claim_records_nothing(
             store, enqueue_and_claim(store), test_steps.end
         )
+
+
+def check_reschedules(url: str) -> None:
+    with opened(url) as store, closing(open_store(url)) as other, opened_tables(url) as tables:
+        if store.has_one_writer:
+            test_reschedule.test_a_run_that_is_not_queued_stays_as_it_is(
+                store, WORKER, tables, test_reschedule.running, "running", "it is running"
+            )
+            return
+        with pytest.MonkeyPatch.context() as patch:
+            test_reschedule_races.test_a_run_that_changes_under_a_reschedule_is_read_again(
+                store, lambda: other, WORKER, patch, test_reschedule_races.claimed_meanwhile
+            )
 
 
 def check_order_of_logs(url: str) -> None:
@@ -123,6 +143,7 @@ def check_floors(url: str) -> None:
 
 STORE_ZOO: dict[str, dict[str, Check]] = {
     "ends_steps_without_a_fence": {"steps": check_fences_of_steps},
+    "reschedules_without_a_fence": {"reschedules": check_reschedules},
     "settles_before_it_logs": {"logs": check_order_of_logs},
     "claims_before_it_settles": {"claims": check_order_of_claims},
     "hints_before_it_commits": {

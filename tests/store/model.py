@@ -11,7 +11,7 @@ from typing import Any
 from duly.core.record import ClaimedRun
 from duly.core.states import DEAD, FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops.operators import DiscardDead, RetriedRun, RetryRun
+from duly.store.ops.operators import DiscardDead, RescheduleRun, RetriedRun, RetryRun
 from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
 from duly.store.ops.runs import Accepted, ClaimRuns, Enqueue, Settle, Settled
 from duly.store.ops.upkeep import Prune, RegisterWorker, Ticked
@@ -337,6 +337,22 @@ class ModelStore:
         run.error = reason or None
         self._end(run, State.CANCELLED, "requested")
         return "cancelled"
+
+    def reschedule(self, op: RescheduleRun) -> tuple[bool, str | None]:
+        """Change when and in which queue a queued run starts; return whether, and its state."""
+        run = self.runs.get(op.run_id)
+        if run is None or run.state != "queued":
+            return False, None if run is None else run.state
+        due_at = run.due_at if op.delay is None else self.now + op.delay
+        if due_at <= self.now:
+            due_at = min(due_at, run.due_at)
+        if run.expires_at is not None and run.expires_at <= max(due_at, self.now):
+            return False, "queued"
+        run.due_at, run.parked = due_at, None
+        run.place = "ready" if due_at <= self.now else "waiting"
+        run.queue = op.queue or run.queue
+        run.priority = run.priority if op.priority is None else op.priority
+        return True, "queued"
 
     def redrive(self, op: RetryRun) -> RetriedRun:
         """Queue a final run again in its next generation."""

@@ -162,6 +162,7 @@ assert_type(run.refresh(), Run[str])
 assert_type(run.retry(), Run[str])
 assert_type(run.retry(arguments=((1,), {})), Run[str])
 assert_type(run.cancel(reason="no need"), str)
+assert_type(run.reschedule(delay=timedelta(minutes=5), priority=3), Run[str])
 assert_type(run.attempts(), list[AttemptRecord])
 assert_type(run.logs(limit=10), list[LogLine])
 run.result(timeout="1")  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""`app.runs`: list, cancel and retry runs."""
+"""`app.runs`: list, cancel, reschedule and retry runs."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from duly.app_protocol import AppProtocol
@@ -102,6 +102,23 @@ class Runs:
     def cancel(self, run_id: str, *, actor: str | None = None, reason: str = "") -> str:
         """Cancel a run; see `Run.cancel`."""
         return Run[Any](self._app, run_id).cancel(actor=actor, reason=reason)
+
+    def reschedule(
+        self,
+        run_id: str,
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
+    ) -> Run[Any]:
+        """Change when, how urgently and in which queue a run starts; see `Run.reschedule`."""
+        run = Run[Any](self._app, run_id)
+        return run.reschedule(
+            delay=delay, at=at, priority=priority, queue=queue, actor=actor, reason=reason
+        )
 
     def retry(
         self,

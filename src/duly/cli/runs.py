@@ -1,7 +1,7 @@
-"""`duly runs`: list, tail, show, wait, cancel, retry, resolve."""
+"""`duly runs`: list, tail, show, wait, cancel, reschedule, retry, resolve."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from duly.cli.documents import run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import Filters, page_options, run_filters
 from duly.cli.list_group import ListGroup
-from duly.cli.option_types import JsonArguments, duration, json_arguments
+from duly.cli.option_types import JsonArguments, duration, instant, json_arguments
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.run_table import print_runs
 from duly.cli.run_view import print_run, show_args
@@ -21,6 +21,7 @@ from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tail import changes, print_change
 from duly.cli.wait import wait_for
 from duly.clock import monotonic
+from duly.core.instants import shown_instant
 from duly.core.states import State
 from duly.core.suggestions import similar
 from duly.limits import PAGE
@@ -33,7 +34,7 @@ _MEANT = 3
 @click.group("runs", cls=ListGroup)
 @shared_options
 def command() -> None:
-    """List, follow, show, wait for, cancel and retry runs."""
+    """List, follow, show, wait for, cancel, reschedule and retry runs."""
 
 
 @command.command("list")
@@ -154,6 +155,58 @@ def cancel_run(session: CommandSession, /, *, run_id: str, reason: str) -> None:
         print_line(f"Run {run_id} {wording}.")
     if too_late:
         raise click.exceptions.Exit(FAILURE)
+
+
+@command.command("reschedule")
+@click.argument("run_id", metavar="ID")
+@click.option("--now", is_flag=True, help="Start the run as soon as a worker is free.")
+@click.option("--delay", type=duration, help="Start the run after this delay: 90s, 15m, 24h.")
+@click.option(
+    "--at", type=instant, help="Start the run at this time, an ISO 8601 time with its zone."
+)
+@click.option("--priority", type=int, help="Priority; higher starts first.")
+@click.option("--queue", help="The queue to move the run to.")
+@click.option("--reason", default="", help="Reason, recorded with the run.")
+@shared_options
+@pass_session
+def reschedule_run(
+    session: CommandSession,
+    /,
+    *,
+    run_id: str,
+    now: bool,
+    delay: timedelta | None,
+    at: datetime | None,
+    priority: int | None,
+    queue: str | None,
+    reason: str,
+) -> None:
+    """Change when, how urgently and in which queue a waiting run starts.
+
+    Without --now, --delay or --at the run keeps its time.
+    """
+    if now and not (delay is None and at is None):
+        raise click.UsageError("--now starts the run at once: leave out --delay and --at")
+    if not now and (delay, at, priority, queue) == (None,) * 4:
+        raise click.UsageError("pass --now, --delay, --at, --priority or --queue")
+    app = app_of(session)
+    run = app.runs.reschedule(
+        run_id,
+        delay=timedelta() if now else delay,
+        at=at,
+        priority=priority,
+        queue=queue,
+        reason=reason,
+    )
+    if session.as_json:
+        view = ArgumentView(app, session, show=False)
+        print_json({"run": run_document(run.record, view)})
+    elif not session.quiet:
+        record = run.record
+        due = shown_instant(record.due_at, app.store.now())
+        print_line(
+            f"Run {run.id} is due {due}, in queue {record.queue} with priority {record.priority}."
+        )
 
 
 @command.command("retry")

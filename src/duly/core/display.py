@@ -26,7 +26,8 @@ def display_call(task: str, text: str) -> str:
 
 def display_action(act: str) -> str:
     """Return the stored name of an operator action in the words that users see."""
-    return act.replace("redrive", "retry")
+    is_retry = act.startswith(("redrive", "edit and redrive"))
+    return act.replace("redrive", "retry", 1) if is_retry else act
 
 
 class _DisplayLimits(NamedTuple):

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.auth import Viewer
 from duly.dashboard.bulk_actions import BulkActionForms, text_of
-from duly.dashboard.form_fields import instant_of, limit_of
+from duly.dashboard.form_fields import instant_of, limit_of, reschedule_of
 from duly.dashboard.pages import PageContent, PageNotFound, PageRedirect
-from duly.dashboard.pages.runs import describe
-from duly.errors import BadOption, DulyError
+from duly.dashboard.pages.runs import UNCHANGED, describe, reschedule_form
+from duly.errors import BadOption, DulyError, QueueFull
 
 ActionHandler = Callable[["OperatorActions", Request, FormData, str], "PageRedirect | PageContent"]
 
@@ -31,6 +31,17 @@ class OperatorActions:
         """Cancel a waiting run, or ask a running one to stop."""
         run_id = _run_id(request)
         self.view.operator.runs.cancel(run_id, actor=who, reason=text_of(form, "reason"))
+        return PageRedirect(f"/runs/{run_id}")
+
+    def reschedule(self, request: Request, form: FormData, who: str) -> PageRedirect | PageContent:
+        """Change when, how urgently and in which queue a waiting run starts."""
+        run_id = _run_id(request)
+        given = {name: text_of(form, name) for name in UNCHANGED}
+        try:
+            changes = reschedule_of(given)._asdict()
+            self.view.operator.runs.reschedule(run_id, **changes, actor=who, reason=given["reason"])
+        except (BadOption, QueueFull) as error:
+            return reschedule_form(self.view, run_id, given, str(error))
         return PageRedirect(f"/runs/{run_id}")
 
     def retry(self, request: Request, form: FormData, who: str) -> PageRedirect:

@@ -120,6 +120,8 @@ class _Dashboard:
             Route("/runs/{run_id}/edit", page(run_pages.edit, live=False)),
             Route("/runs/{run_id}/edit", act(acts.edit), methods=["POST"]),
             Route("/runs/{run_id}/cancel", act(acts.cancel), methods=["POST"]),
+            Route("/runs/{run_id}/reschedule", page(run_pages.reschedule, live=False)),
+            Route("/runs/{run_id}/reschedule", act(acts.reschedule), methods=["POST"]),
             Route("/runs/{run_id}/retry", act(acts.retry), methods=["POST"]),
             Route("/runs/{run_id}/resolve", act(acts.resolve), methods=["POST"]),
             Route("/runs/{run_id}/discard", act(acts.discard), methods=["POST"]),

@@ -42,6 +42,17 @@ class RunOperations(Protocol):
 
     def get(self, run_id: str) -> RunHandle: ...
     def cancel(self, run_id: str, *, actor: str, reason: str) -> str: ...
+    def reschedule(
+        self,
+        run_id: str,
+        *,
+        delay: float | None,
+        at: datetime | None,
+        priority: int | None,
+        queue: str | None,
+        actor: str,
+        reason: str,
+    ) -> RunHandle: ...
     def retry(
         self,
         run_id: str,

@@ -12,6 +12,10 @@ _ENDS = {"returned": "succeeded", "cancelled": "cancelled", "vanished": "interru
 """How a generation ended, by the outcome of its last attempt. Otherwise it failed."""
 
 
+_QUEUEING = ("redrive", "edit and redrive", "reschedule")
+"""The first words of the operator actions after which a run waits anew."""
+
+
 class StateChange(NamedTuple):
     """A state that a run reached, with its time and reason."""
 
@@ -28,7 +32,7 @@ def timeline(
     found += [
         StateChange("queued", act.at, f"{display_action(act.act)} by {act.actor}")
         for act in acts
-        if "redrive" in act.act
+        if act.act.startswith(_QUEUEING)
     ]
     if run.state == "running":
         if run.claimed_at is not None:

@@ -9,6 +9,7 @@ from duly.clock import new_id
 from duly.core.concurrency_limits import ClaimLimits, limited_lane
 from duly.core.record import Claim
 from duly.core.states import SlotKind
+from duly.store.ops.operators import RescheduleRun
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Want
 from duly.store.ops.schedules import BackfillSchedule
@@ -16,6 +17,7 @@ from duly.store.postgres import floors
 from tests.store.conformance.stores import Tables, TestClock
 from tests.store.conformance.test_schedules import put
 from tests.store.conformance.verbs import (
+    ACTOR,
     LANE,
     MINUTE,
     OTHER_WORKER,
@@ -126,6 +128,21 @@ def by_retry(here: Here) -> Way:
     return run_id
 
 
+def by_a_reschedule_that_keeps_its_time(here: Here) -> Way:
+    run_id = enqueue_one(here.store, delay_seconds=1.0, priority=-5)
+    yield
+    here.store.do(RescheduleRun(run_id, ACTOR, priority=0))
+    return run_id
+
+
+def by_a_reschedule_to_a_time_in_the_past(here: Here) -> Way:
+    run_id = enqueue_one(here.store, delay_seconds=60.0)
+    at = here.clock.now()
+    yield
+    here.store.do(RescheduleRun(run_id, ACTOR, at=at))
+    return run_id
+
+
 def by_a_late_commit(here: Here) -> Way:
     run_id = new_id()
     here.tables.execute("BEGIN")
@@ -145,6 +162,8 @@ WAYS = [
     by_promotion,
     by_resuming_its_queue,
     by_retry,
+    by_a_reschedule_that_keeps_its_time,
+    by_a_reschedule_to_a_time_in_the_past,
     by_a_late_commit,
 ]
 
@@ -213,6 +232,29 @@ def test_a_backfilled_run_is_due_now_and_so_above_the_floor(here, look):
     assert look()
 
     (run_id,) = here.store.do(BackfillSchedule("tidy", (instant,), "ada"))
+
+    assert claimed_ids(here.store) == [run_id]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"priority": 5}, {"priority": -5}, {"queue": "zoo"}], ids=str
+)
+def test_a_run_that_is_rescheduled_to_now_is_found_at_once(here, look, changes):
+    run_id = enqueue_one(here.store, delay_seconds=60.0)
+    assert look()
+
+    here.store.do(RescheduleRun(run_id, ACTOR, delay=0, **changes))
+
+    assert claimed_ids(here.store) == [run_id]
+
+
+def test_a_run_that_is_rescheduled_to_an_earlier_time_is_promoted_then(here, look):
+    run_id = enqueue_one(here.store, delay_seconds=600.0)
+    assert look()
+
+    here.store.do(RescheduleRun(run_id, ACTOR, delay=2_000_000))
+    here.clock.advance(2.0)
+    tick(here.store)
 
     assert claimed_ids(here.store) == [run_id]
 

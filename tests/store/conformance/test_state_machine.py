@@ -31,7 +31,14 @@ from duly.core.outcome import ErrorText
 from duly.core.record import Claim, RunRecord
 from duly.core.states import FINAL, State
 from duly.core.verdict import Finish, Requeue
-from duly.store.ops.operators import Cancel, DiscardDead, PauseQueue, ResetKey, RetryRun
+from duly.store.ops.operators import (
+    Cancel,
+    DiscardDead,
+    PauseQueue,
+    RescheduleRun,
+    ResetKey,
+    RetryRun,
+)
 from duly.store.ops.recovery import HandBackUnknown, Recover, RecoverOrphans
 from duly.store.ops.runs import ClaimRuns, Enqueue, Key, Settle, Settled, Want
 from duly.store.ops.updates import SetProgress
@@ -372,6 +379,22 @@ class StoreMachine(RuleBasedStateMachine):
         claim = _pick(list(self.holders.values()), number)
         self._cancel(claim.run_id, "")
         self._settle([(claim, how)])
+
+    @precondition(lambda self: self.accepted)
+    @rule(
+        number=NUMBERS,
+        seconds=st.sampled_from([None, 0, 0, 10]),
+        queue=st.sampled_from([None, *QUEUES]),
+        priority=st.sampled_from([None, 3]),
+    )
+    def reschedule(self, number, seconds, queue, priority):
+        delay = None if seconds is None else seconds * MICROSECONDS
+        run_id = _pick(sorted(self.accepted), number)
+        op = RescheduleRun(run_id, ACTOR, delay=delay, queue=queue, priority=priority)
+
+        (answer,) = self.store.apply([op])
+
+        assert (answer.done, answer.state) == self.model.reschedule(op)
 
     @precondition(lambda self: self._ended())
     @rule(number=NUMBERS)

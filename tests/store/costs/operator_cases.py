@@ -11,6 +11,7 @@ from duly.store.ops.operators import (
     LimitQueue,
     PauseQueue,
     RecordAuditEntry,
+    RescheduleRun,
     ResetKey,
     RetryRun,
     SetQueueCapacity,
@@ -74,6 +75,27 @@ def cancel_unknown(world):
 def cancel_many(world):
     ops = [Cancel(run_id, ACTOR) for run_id in enqueue_many(world.store, 10)]
     assert (yield ops) == ["cancelled"] * 10
+
+
+@case("RescheduleRun: another time")
+def reschedule_later(world):
+    assert (yield RescheduleRun(enqueue_one(world.store), ACTOR, delay=SECOND)).done
+
+
+@case("RescheduleRun: another queue, which has a capacity")
+def reschedule_to_queue(world):
+    world.apply(SetQueueCapacity("mail", 5, ACTOR))
+    assert (yield RescheduleRun(enqueue_one(world.store), ACTOR, queue="mail")).done
+
+
+@case("RescheduleRun: a running run")
+def reschedule_running(world):
+    assert (yield RescheduleRun(held(world).run_id, ACTOR, delay=0)).state == "running"
+
+
+@case("RescheduleRun: an unknown run")
+def reschedule_unknown(world):
+    assert (yield RescheduleRun(UNKNOWN_RUN, ACTOR, delay=0)).state is None
 
 
 @case("RetryRun: plain")

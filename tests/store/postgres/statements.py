@@ -298,6 +298,25 @@ CASES = [
         UPKEEP,
     ),
     Case("operate.ask_cancel", RUN, 1, UPKEEP),
+    Case("operate.queued", {"run_id": id_of(QUEUED, 1)}, 2, UPKEEP),
+    *(
+        Case(
+            "operate.reschedule",
+            {
+                "run_id": id_of(kind, 1),
+                "claim_number": 0,
+                "lane": LANE,
+                "due_before": 0,
+                "queue": "mail",
+                "priority": None,
+                "due_at": 0,
+                "is_due": True,
+            },
+            1,
+            UPKEEP,
+        )
+        for kind in (QUEUED, DELAYED)
+    ),
     Case("operate.live_holder", ENDED | {"other_names": "{shop:old,shop:older}"}, 3, UPKEEP),
     Case(
         "operate.hold_key_again",

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from duly.core.concurrency_limits import shown_lane
 from duly.core.json_text import parsed
 from duly.core.record import LogLine, RunRecord, StepRecord
+from duly.core.reschedule import QueuedRun, state_refusal
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.core.suggestions import similar
 from duly.core.unresolved_steps import effect_key, outermost_steps, unresolved_steps
@@ -109,6 +110,7 @@ def describe(view: ApplicationView, run_id: str) -> dict[str, Any]:
         "children": view.children(found.id),
         "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
+        "why_not_rescheduled": _why_not_rescheduled(found, steps, now),
         "can_retry": found.state in FINAL and not held,
         "held": held,
         "resolving": None,
@@ -148,6 +150,49 @@ def edit(view: ApplicationView, request: Request) -> PageContent:
     """Show a form to change the arguments of a run and retry it."""
     context = describe(view, str(request.path_params["run_id"]))
     return PageContent("edit.html", context | {"given": context["arguments"], "error": None})
+
+
+STARTS = (
+    ("", "as it is"),
+    ("0", "now"),
+    ("5m", "in 5 minutes"),
+    ("1h", "in 1 hour"),
+    ("1d", "in 1 day"),
+    ("at", "at the time below"),
+)
+"""When a rescheduled run may start: the value in the form, and the words."""
+UNCHANGED = {"start": "", "at": "", "priority": "", "queue": "", "reason": ""}
+"""The empty form of a reschedule."""
+
+
+def reschedule(view: ApplicationView, request: Request) -> PageContent:
+    """Show a form to change when, how urgently and in which queue a run starts."""
+    return reschedule_form(view, str(request.path_params["run_id"]), UNCHANGED, None)
+
+
+def reschedule_form(
+    view: ApplicationView, run_id: str, given: dict[str, str], error: str | None
+) -> PageContent:
+    """Show the form with what was given, and why it was refused, if it was."""
+    context = describe(view, run_id) | {"starts": STARTS, "given": given, "error": error}
+    return PageContent("reschedule.html", context, 200 if error is None else 422)
+
+
+def _why_not_rescheduled(run: RunRecord, steps: list[StepRecord], now: int) -> str | None:
+    """Return why an operator cannot reschedule a run, or None if that is possible."""
+    if run.state != State.QUEUED:
+        return state_refusal(run.state)
+    waits = [step.name for step in steps if step.kind != "step" and not step.done]
+    queued = QueuedRun(
+        run.queue,
+        run.lane,
+        run.claim_number,
+        run.due_at,
+        run.expires_at,
+        waits[-1] if waits else None,
+        now,
+    )
+    return queued.refusal(now)
 
 
 def _by_claim(logs: list[LogLine]) -> dict[int, list[LogLine]]:

@@ -1,7 +1,9 @@
 """The acts of operators on runs, queues and whole databases. Each is recorded with its author."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from duly.core.instants import utc_text
 from duly.store.ops.op import Facts, Phase, always, op
 
 
@@ -20,6 +22,52 @@ class Cancel(NamedTuple):
     def answer(self) -> str | None:
         """Return the type of the answer."""
         raise NotImplementedError
+
+
+class RescheduledRun(NamedTuple):
+    """The result of a RescheduleRun."""
+
+    done: bool
+    state: str | None
+    """The state of the run; None if there is no such run."""
+    refusal: str = ""
+    """Why the run stays as it is, if it does."""
+    max_size: int | None = None
+    """How many runs may wait in the queue, if the run stays as it is because the queue is full."""
+
+
+def _is_any_done(_ops: object, answers: Iterable[RescheduledRun]) -> bool:
+    return any(answer.done for answer in answers)
+
+
+@op(Facts(Phase.OPERATE, "operate", _is_any_done))
+class RescheduleRun(NamedTuple):
+    """Let a queued run start at another time, with another priority, or in another queue.
+
+    It is due after `delay`, or `at` a wall time; both are in microseconds. None changes nothing.
+    """
+
+    run_id: str
+    actor: str
+    reason: str = ""
+    delay: int | None = None
+    at: int | None = None
+    priority: int | None = None
+    queue: str | None = None
+
+    def answer(self) -> RescheduledRun:
+        """Return the type of the answer."""
+        raise NotImplementedError
+
+
+def describe_reschedule_action(op: RescheduleRun, due_at: int) -> str:
+    """Return the name of a reschedule in the audit."""
+    changes = [] if op.delay is None and op.at is None else [utc_text(due_at)]
+    if op.priority is not None:
+        changes.append(f"priority {op.priority}")
+    if op.queue is not None:
+        changes.append(f"queue {op.queue}")
+    return f"reschedule to {', '.join(changes)}"
 
 
 class RetriedRun(NamedTuple):

@@ -63,6 +63,54 @@ WITH ready AS (
 )
 SELECT id FROM gone
 
+-- :name queued
+-- A run that no worker runs, with what a reschedule depends on.
+SELECT queue, lane, claim_number, duly_microseconds(due_at), duly_microseconds(expires_at),
+       (SELECT name FROM duly_steps
+         WHERE run_id = %(run_id)s AND kind <> 'step' AND NOT done
+         ORDER BY began_at DESC LIMIT 1),
+       duly_microseconds(duly_now())
+  FROM (SELECT queue, lane, claim_number, due_at, expires_at
+          FROM duly_runs WHERE id = %(run_id)s AND state <> 'running'
+        UNION ALL
+        SELECT queue, lane, claim_number, due_at, expires_at
+          FROM duly_waiting WHERE id = %(run_id)s) AS run
+
+-- :name reschedule
+-- Guard: a run that no worker runs, as it was read: not claimed or sent to its engine since, and not
+-- rescheduled. One statement, so that no other transaction sees the run in two tables or in none. If
+-- its queue is paused or no worker registers its task, a tick parks it again.
+WITH ready AS (
+    DELETE FROM duly_runs
+     WHERE id = %(run_id)s AND state <> 'running' AND claim_number = %(claim_number)s
+       AND lane = %(lane)s AND due_at = duly_time(%(due_before)s::bigint)
+    RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, expires_at, key, tags, arguments
+), waiting AS (
+    DELETE FROM duly_waiting
+     WHERE id = %(run_id)s AND claim_number = %(claim_number)s
+       AND lane = %(lane)s AND due_at = duly_time(%(due_before)s::bigint)
+    RETURNING id, task, queue, lane, priority, generation, claim_number, attempt, retries_used,
+              crashes, created_at, expires_at, key, tags, arguments
+), run AS (
+    SELECT id, task, coalesce(%(queue)s::text, queue) AS queue, lane,
+           coalesce(%(priority)s::integer, priority) AS priority, generation, claim_number, attempt,
+           retries_used, crashes, created_at, duly_time(%(due_at)s::bigint) AS due_at, expires_at, key,
+           tags, arguments
+      FROM (TABLE ready UNION ALL TABLE waiting) AS old
+), due AS (
+    INSERT INTO duly_runs
+        (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+         created_at, due_at, expires_at, key, tags, arguments)
+    SELECT * FROM run WHERE %(is_due)s
+), later AS (
+    INSERT INTO duly_waiting
+        (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+         created_at, due_at, expires_at, key, tags, arguments)
+    SELECT * FROM run WHERE NOT %(is_due)s
+)
+SELECT id FROM run
+
 -- :name limit_wait
 -- Sets how long later statements of this transaction wait for a lock, and returns the time before. On
 -- SQLite one transaction writes at a time.

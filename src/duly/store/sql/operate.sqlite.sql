@@ -37,6 +37,49 @@ UPDATE duly_keys
  WHERE run.id = :run_id AND run.key IS NOT NULL
    AND duly_keys.task = run.task AND duly_keys.key = run.key AND duly_keys.run_id = run.id
 
+-- :name queued
+-- A run that no worker runs, with what a reschedule depends on.
+SELECT queue, lane, claim_number, due_at, expires_at,
+       (SELECT name FROM duly_steps
+         WHERE run_id = :run_id AND kind <> 'step' AND NOT done
+         ORDER BY began_at DESC LIMIT 1),
+       :now
+  FROM (SELECT queue, lane, claim_number, due_at, expires_at
+          FROM duly_runs WHERE id = :run_id AND state = 'queued'
+        UNION ALL
+        SELECT queue, lane, claim_number, due_at, expires_at
+          FROM duly_waiting WHERE id = :run_id)
+
+-- :name reschedule
+-- Guard: a run that no worker runs, as it was read: not claimed or sent to its engine since, and not
+-- rescheduled. It passes through duly_waiting. If its queue is paused or no worker registers its task,
+-- the next tick parks it again.
+INSERT INTO duly_waiting
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, expires_at, key, tags, arguments)
+SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+       created_at, due_at, expires_at, key, tags, arguments
+  FROM duly_runs
+ WHERE id = :run_id AND state = 'queued'
+-- :then
+DELETE FROM duly_runs WHERE id = :run_id AND state = 'queued'
+-- :then
+-- :answer
+UPDATE duly_waiting
+   SET queue = coalesce(:queue, queue), priority = coalesce(:priority, priority), due_at = :due_at,
+       parked = NULL
+ WHERE id = :run_id AND claim_number = :claim_number AND lane = :lane AND due_at = :due_before
+-- :then
+INSERT INTO duly_runs
+    (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+     created_at, due_at, expires_at, key, tags, arguments)
+SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
+       created_at, due_at, expires_at, key, tags, arguments
+  FROM duly_waiting
+ WHERE id = :run_id AND :is_due
+-- :then
+DELETE FROM duly_waiting WHERE id = :run_id AND :is_due
+
 -- :name hold_key_again
 -- Guard: another run that took the key keeps it while the key is in force. If the key was forgotten
 -- meanwhile, the run holds it without the fingerprint of its arguments until the run ends. A key has

@@ -2,6 +2,7 @@
 
 from duly.core.ended_runs import DISCARDED, REDRIVEN
 from duly.core.record import StepRecord
+from duly.core.reschedule import QueuedRun, state_refusal
 from duly.core.run_ids import is_run_id
 from duly.core.states import State
 from duly.core.unresolved_steps import steps_to_resolve
@@ -14,18 +15,21 @@ from duly.store.ops.operators import (
     LimitQueue,
     PauseQueue,
     RecordAuditEntry,
+    RescheduledRun,
+    RescheduleRun,
     ResetKey,
     RetriedRun,
     RetryRun,
     SetQueueCapacity,
     describe_capacity_action,
+    describe_reschedule_action,
     describe_retry_action,
 )
 from duly.store.transaction import Transaction
 from duly.store.verbs.verb import verb
 
-_CANCEL_TRIES = 20
-"""How often a cancel looks for a run that moves from table to table meanwhile."""
+_TRIES = 20
+"""How often an op looks for a run that changes or moves from table to table meanwhile."""
 _KEY_WAIT_MILLISECONDS = 200
 _RESTORED = "restored"
 """The cause of runs that may have run after their backup was made."""
@@ -39,7 +43,7 @@ def cancel(transaction: Transaction, op: Cancel) -> str | None:
     """End a queued run, or ask a running run to stop."""
     if not is_run_id(op.run_id):
         return None
-    for _ in range(_CANCEL_TRIES):
+    for _ in range(_TRIES):
         if end_queued(transaction, op.run_id, cause="requested", error=op.reason or None):
             answer = "cancelled"
         elif transaction.run("operate.ask_cancel", run_id=op.run_id):
@@ -65,6 +69,53 @@ def end_queued(
     """Move a run that no worker runs to history. Return whether there was one."""
     ending = {"run_id": run_id, "state": state, "cause": cause, "error": error}
     return bool(transaction.run("operate.end_queued", **ending))
+
+
+@verb(RescheduleRun)
+def reschedule(transaction: Transaction, op: RescheduleRun) -> RescheduledRun:
+    """Change when, how urgently and in which queue a queued run starts."""
+    if not is_run_id(op.run_id):
+        return RescheduledRun(done=False, state=None)
+    for _ in range(_TRIES):
+        found = transaction.row("operate.queued", run_id=op.run_id)
+        if found is not None:
+            answer = _reschedule_queued(transaction, op, QueuedRun._make(found))
+            if answer is not None:
+                return answer
+            continue
+        state = _state_of(transaction, op.run_id)
+        if state != State.QUEUED:
+            refusal = "" if state is None else state_refusal(state)
+            return RescheduledRun(done=False, state=state, refusal=refusal)
+    raise StoreBusy(f"run {op.run_id} changes too often to be rescheduled now; try again")
+
+
+def _reschedule_queued(
+    transaction: Transaction, op: RescheduleRun, run: QueuedRun
+) -> RescheduledRun | None:
+    """Reschedule a run that was read as queued. Return None if it has changed since."""
+    due_at = run.due_at_after(op.delay, op.at)
+    is_due = due_at <= run.now
+    refusal = run.refusal(due_at)
+    if refusal is not None:
+        return RescheduledRun(done=False, state=State.QUEUED, refusal=refusal)
+    if is_due and op.queue not in {None, run.queue}:
+        bound = transaction.row("enqueue.max_size", queue=op.queue)
+        if bound is not None and _size_of(transaction, op.queue, bound[0]) >= bound[0]:
+            return RescheduledRun(done=False, state=State.QUEUED, max_size=bound[0])
+    place = {"queue": op.queue, "priority": op.priority, "due_at": due_at, "is_due": is_due}
+    read = {"lane": run.lane, "claim_number": run.claim_number, "due_before": run.due_at}
+    if not transaction.run("operate.reschedule", run_id=op.run_id, **place, **read):
+        return None
+    act = describe_reschedule_action(op, due_at)
+    insert_audit_entry(transaction, op.actor, act, op.run_id, op.reason)
+    return RescheduledRun(done=True, state=State.QUEUED)
+
+
+def _size_of(transaction: Transaction, queue: str | None, limit: int) -> int:
+    """Return how many runs wait for workers in a queue, counted up to a limit."""
+    size: int = transaction.value("enqueue.size", queue=queue, limit=limit)
+    return size
 
 
 @verb(RetryRun)
