@@ -10,6 +10,7 @@ from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
 from duly.clock import monotonic
 from duly.core.amounts import check_priority, instant, microseconds
+from duly.core.call_view import CallView
 from duly.core.concurrency_limits import shown_lane, with_slot
 from duly.core.key import check_queue, check_run_id, check_words
 from duly.core.payload import decode_value, encode_value
@@ -109,8 +110,7 @@ class Run(Generic[R]):
             interrupted_in=outermost_steps(unresolved_steps(every)),
             app=self._app.settings.app,
         )
-        shown = None if definition is None else definition.codec.redacted(run.arguments)
-        if shown != run.arguments:
+        if CallView(self._app.registry).has_secrets(run):
             # The key of a limit may be a secret of the call.
             run = run._replace(lane=shown_lane(run.lane))
         return why(run, situation)

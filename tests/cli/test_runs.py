@@ -192,6 +192,19 @@ def test_arguments_of_a_task_the_application_does_not_know_are_hidden(cli, folde
     assert "does not know the task" in result.stdout
 
 
+def test_arguments_that_do_not_fit_the_task_are_hidden(cli, folder, run_of):
+    run = run_of("log_in", "ada", "s3cret")
+    other = "from duly import Duly\napp = Duly()\n@app.task(name='orders:log_in')\ndef f(): ...\n"
+    (folder / "other.py").write_text(other)
+
+    for command in (("list",), ("show", run.id, "--show-args")):
+        result = cli("runs", *command, "--app", "other:app")
+        assert "s3cret" not in result.output
+        assert "they do not fit the task" in result.stdout
+    (found,) = answer(cli("runs", "list", "--json", "--app", "other:app"))["runs"]
+    assert (found["arguments"], found["arguments_hidden"]) == (None, True)
+
+
 def test_stored_text_cannot_reach_the_terminal_as_control_characters(cli, run_of, drain):
     evil = "\x1b[31mred\x1b]0;title\x07\r\x9b1A\x7f\u202ereversed\u2066[bold]x[/bold]:smile:"
     talked, failed = run_of("talk", evil), run_of("send", evil)

@@ -11,6 +11,7 @@ from duly.api.schedule_views import FiringView, ScheduleView
 from duly.api.schedules import Schedules
 from duly.cli.applications import app_of
 from duly.cli.arguments import ArgumentView
+from duly.cli.documents import call_document
 from duly.cli.list_group import ListGroup
 from duly.cli.option_types import utc_instant
 from duly.cli.output import print_json, print_line, print_note
@@ -257,7 +258,7 @@ def _firing_row(firing: FiringView) -> tuple[str, ...]:
 
 def _document(schedule: ScheduleView, view: ArgumentView) -> dict[str, Any]:
     found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    return found | {"next_at": iso(_micros(schedule.next_at))} | view.document(schedule)
+    return found | {"next_at": iso(_micros(schedule.next_at))} | call_document(schedule, view)
 
 
 def _firing_document(firing: FiringView) -> dict[str, Any]:

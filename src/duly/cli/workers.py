@@ -3,8 +3,7 @@
 import click
 
 from duly.cli.applications import app_of
-from duly.cli.arguments import parsed
-from duly.cli.documents import worker_document
+from duly.cli.documents import parsed, worker_document
 from duly.cli.list_group import ListGroup
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator, Sequence
 
 from duly.clock import monotonic
+from duly.core.call_view import CallView
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.secret_names import REDACTED
 from duly.core.states import PARENT_TAG, State, plain_tags, stored_tags
 from duly.core.why import Reason
-from duly.dashboard.formats import pretty
 from duly.dashboard.protocols import (
     Application,
     Operations,
@@ -48,6 +47,11 @@ class ApplicationView:
         self._shows_arguments = shows_arguments
 
     @property
+    def calls(self) -> CallView:
+        """The calls of runs and schedules, without secrets."""
+        return CallView(self.tasks, hides_all=not self._shows_arguments)
+
+    @property
     def store(self) -> Inspector:
         """The store, for reading."""
         return self._app.store
@@ -78,37 +82,22 @@ class ApplicationView:
         """Return the reason that a run waits. Return None if it does not wait."""
         return self._app.runs.get(run.id).why() if run.state == State.QUEUED else None
 
-    # -- arguments and results without secrets --
-
-    def stored_arguments(self, task: str, arguments: str) -> str | None:
-        """Return stored arguments without secrets. Return None if all are hidden."""
-        definition = self.tasks.find(task)
-        if definition is None or not self._shows_arguments:
-            return None
-        shown = definition.codec.redacted(arguments)
-        return None if shown == REDACTED else shown
+    # -- arguments without secrets --
 
     def short_arguments(self, run: RunRecord) -> str:
         """Return the arguments as one short line, empty if they are hidden."""
-        found = self.stored_arguments(run.task, run.arguments)
+        found = self.calls.arguments(run)
         return "" if found is None else display(found)
 
     def why_hidden(self, run: RunRecord) -> str:
         """Return the reason that the arguments of a run are hidden."""
-        if not self._shows_arguments:
+        if self.calls.hides_all:
             return HIDDEN
-        return UNKNOWN if self.tasks.find(run.task) is None else MISFIT
-
-    def result(self, run: RunRecord) -> str | None:
-        """Return the result of a run, or None if it is hidden."""
-        definition = self.tasks.find(run.task)
-        if definition is None or not self._shows_arguments:
-            return None
-        return pretty(definition.codec.redacted_result(run.result, run.arguments))
+        return MISFIT if self.calls.is_registered(run) else UNKNOWN
 
     def can_edit(self, run: RunRecord) -> bool:
         """Return whether all arguments are visible and the task can check them."""
-        shown = self.stored_arguments(run.task, run.arguments)
+        shown = self.calls.arguments(run)
         try:
             return shown is not None and json.loads(shown) == json.loads(run.arguments)
         except (ValueError, RecursionError):
@@ -182,7 +171,7 @@ class ApplicationView:
     def _has_arguments(self, run: RunRecord, search: Search) -> bool:
         if not search.arguments:
             return True
-        return search.fits(self.stored_arguments(run.task, run.arguments))
+        return search.fits(self.calls.arguments(run))
 
     def list_rows(self, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, str, dict[str, str]]]:
         """Return runs as lists show them, with their arguments, tags and start.

@@ -111,10 +111,10 @@ def _run(view: ApplicationView, request: Request) -> Document:
     if run is None:
         raise PageNotFound(f"there is no run {run_id}; it may have been pruned")
     store = view.store
-    arguments = view.stored_arguments(run.task, run.arguments)
+    arguments = view.calls.arguments(run)
     return documents.run_document(run) | {
         "arguments": parsed(arguments),
-        "result": parsed(view.result(run)),
+        "result": parsed(view.calls.result(run)),
         "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
         "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
         "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
@@ -133,7 +133,7 @@ def export_dead_letters(view: ApplicationView, request: Request) -> Iterator[str
 
 
 def _exported(view: ApplicationView, run: RunRecord) -> str:
-    arguments = view.stored_arguments(run.task, run.arguments)
+    arguments = view.calls.arguments(run)
     found = documents.run_document(run)
     found |= {"arguments": parsed(arguments), "traceback": run.traceback}
     return json.dumps(found, ensure_ascii=False) + "\n"

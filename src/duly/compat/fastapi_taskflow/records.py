@@ -12,6 +12,7 @@ from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
 from duly.compat.fastapi_taskflow.context import func_name
 from duly.compat.fastapi_taskflow.encryption import token_of
+from duly.core.call_view import CallView
 from duly.core.display import display
 from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
@@ -23,6 +24,7 @@ MANUAL_TAG = f"{RESERVED_TAGS}manual"
 """The tag of runs that were added directly although their task has a schedule."""
 
 _LONGEST_LIST = 1_000
+_UNKNOWN = "(unknown here: its task is not registered, so its secret arguments are unknown)"
 
 
 class TaskStatus(StrEnum):
@@ -201,10 +203,8 @@ class TaskStore:
         return replace(found, args=args, kwargs=kwargs)
 
     def _shown(self, run: RunRecord) -> str:
-        definition = self._duly.registry.find(run.task)
-        if definition is None:
-            return "(unknown here: its task is not registered, so its secret arguments are unknown)"
-        return display(definition.codec.redacted(run.arguments))
+        shown = CallView(self._duly.registry).arguments(run)
+        return _UNKNOWN if shown is None else display(shown)
 
 
 def arguments_of(duly: Duly, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:

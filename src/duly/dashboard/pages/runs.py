@@ -84,7 +84,8 @@ def describe(view: ApplicationView, run_id: str) -> dict[str, Any]:
     attempts, steps = store.list_attempts(found.id), store.list_steps(found.id)
     logs, acts = store.list_logs(found.id, _LOG_LINES), store.list_audit_entries(found.id, PAGE)
     lines = _by_claim(logs)
-    arguments = view.stored_arguments(found.task, found.arguments)
+    arguments = view.calls.arguments(found)
+    result = view.calls.result(found) if found.state == State.SUCCEEDED else None
     held = _held(found, steps, logs)
     tags = stored_tags(found.tags)
     parent = tags.get(PARENT_TAG)
@@ -103,7 +104,7 @@ def describe(view: ApplicationView, run_id: str) -> dict[str, Any]:
         "rows": waterfall(found, attempts, steps, now),
         "moments": timeline(found, attempts, acts),
         "arguments": None if arguments is None else pretty(_call(arguments)),
-        "result": view.result(found) if found.state == State.SUCCEEDED else None,
+        "result": None if result is None else pretty(result),
         "why_hidden": view.why_hidden(found),
         "why": view.wait_reason(found),
         "parent": parent,

@@ -201,7 +201,7 @@ class DulyBackend(BaseTaskBackend):
             return
         try:
             # Django's own receiver logs the exception that is being handled.
-            raise exception_for(run, self.app.registry.find(run.record.task), raised)  # noqa: TRY301
+            raise exception_for(run, self.app.registry, raised)  # noqa: TRY301
         except Exception:  # noqa: BLE001 - the task's own
             task_finished.send(type(self), task_result=result)
 

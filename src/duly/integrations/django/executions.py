@@ -185,7 +185,7 @@ def _run_attempt(
         raised = RAISED.pop(run_id)
     run = app.runs.get(run_id)
     if run.state is State.FAILED:
-        raise exception_for(run, app.registry.find(record.task), raised)
+        raise exception_for(run, app.registry, raised)
     return run.result() if run.state is State.SUCCEEDED else None
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from duly import Run, current
+from duly.core.call_view import CallView, RegisteredTasks
 from duly.errors import RunFailed
-from duly.registry import Definition
 
 _MOST = 1_000
 
@@ -36,7 +36,7 @@ class RecentExceptions:
 
 
 def exception_for(
-    run: "Run[object]", definition: Definition | None, raised: Exception | None
+    run: "Run[object]", tasks: RegisteredTasks, raised: Exception | None
 ) -> Exception:
     """Return the exception to report to Django for a failed run: the original one, if known here.
 
@@ -44,8 +44,7 @@ def exception_for(
     process, the exception has only the stored text.
     """
     record = run.record
-    shown = None if definition is None else definition.codec.redacted(record.arguments)
-    if raised is not None and shown == record.arguments:
+    if raised is not None and not CallView(tasks).has_secrets(record):
         return raised
     stored = RunFailed(run.id, record.cause, record.error)
     if record.traceback:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duly import Run
 from duly.api.schedule_views import FiringView, ScheduleView
+from duly.core.call_view import CallView
 from duly.core.instants import moment
 from duly.core.json_text import parsed
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
@@ -160,16 +161,11 @@ def summary_of(run: RunRecord) -> RunSummary:
 def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> RunDetail:
     """Return a run with all details that may be shown."""
     record = run.record
-    definition = registry.find(record.task)
-    arguments = result = None
-    # Only the registered task knows which arguments are secret. Without it, none are shown.
-    if show_arguments and definition is not None:
-        arguments = _call(definition.codec.redacted(record.arguments))
-        result = parsed(definition.codec.redacted_result(record.result, record.arguments))
+    calls = CallView(registry, hides_all=not show_arguments)
     return RunDetail(
         **_fields(record),
-        arguments=arguments,
-        result=result,
+        arguments=_call(calls.arguments(record)),
+        result=parsed(calls.result(record)),
         traceback=record.traceback,
         attempts=[_attempt(each) for each in run.attempts()],
         steps=[_step(each) for each in run.steps()],
@@ -223,7 +219,7 @@ def _instants(fields: dict[str, Any]) -> dict[str, datetime]:
     }
 
 
-def _call(text: str) -> RunArguments | None:
+def _call(text: str | None) -> RunArguments | None:
     match parsed(text):
         case [list() as args, dict() as kwargs]:
             return RunArguments(args=args, kwargs=kwargs)

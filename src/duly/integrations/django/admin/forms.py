@@ -7,6 +7,7 @@ from django import forms
 
 from duly import Duly
 from duly import Task as EngineTask
+from duly.core.call_view import CallView
 from duly.core.cron import Cron
 from duly.core.key import check_name, check_queue
 from duly.core.schedule import Rules, read_rules, read_trigger
@@ -145,12 +146,11 @@ def form_can_express(schedule: Schedule) -> bool:
     except BadSchedule:
         return False
     rules = read_rules(schedule.rules)
-    known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
+    tasks = app_of(schedule._state.db, schedule.task).registry  # noqa: SLF001 - Django's
     return (
         isinstance(trigger, Cron)
         and rules == Rules(misfire=rules.misfire, overlap=rules.overlap)
-        and known is not None
-        and known.codec.redacted(schedule.arguments) == schedule.arguments
+        and not CallView(tasks).has_secrets(schedule)
     )
 
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from duly import Duly
+from duly.core.call_view import CallView
 from duly.core.display import display, display_call
 from duly.errors import DulyError
 from duly.integrations.django.admin.model_admin import (
@@ -19,9 +20,8 @@ from duly.integrations.django.admin.model_admin import (
 )
 from duly.integrations.django.models import DeadLetter, Execution, Run
 from duly.integrations.django.project import app_of, tasks_in
-from duly.registry import Definition
 
-_HIDDEN = "(hidden: this project does not know the task)"
+_HIDDEN = "(hidden: the task is unknown here, or these arguments do not fit it)"
 _WHY = "in the admin"
 RunAction = Callable[[Duly, str, str], bool]
 """Acts on a run for the named actor, and returns whether the action applied."""
@@ -123,24 +123,19 @@ class RunAdmin(EngineModelAdmin):
     @admin.display(description="arguments")
     def call(self, run: Run) -> str:
         """Show the arguments shortened, without secret ones."""
-        stored = _stored(run)
+        stored = _calls(run).arguments(run)
         return _HIDDEN if stored is None else display(stored)
 
     @admin.display(description="call")
     def call_in_full(self, run: Run) -> str:
         """Show all arguments except secret ones."""
-        stored = _stored(run)
+        stored = _calls(run).arguments(run)
         return _HIDDEN if stored is None else display_call(run.task, stored)
 
     @admin.display(description="result")
     def result_shown(self, run: Run) -> str:
         """Show the result of the task, without secrets."""
-        definition = _definition(run)
-        if run.result is None:
-            return "-"
-        if definition is None:
-            return _HIDDEN
-        return definition.codec.redacted_result(run.result, run.arguments) or "-"
+        return "-" if run.result is None else _calls(run).result(run) or _HIDDEN
 
     @admin.display(description="traceback")
     def trace(self, run: Run) -> str:
@@ -211,11 +206,5 @@ def _discard(app: Duly, run_id: str, actor: str) -> bool:
     return app.dead.discard(run_id, actor=actor, reason=_WHY).done == 1
 
 
-def _stored(run: Run) -> str | None:
-    """Return the arguments without secrets. Only the registered task knows which are secret."""
-    definition = _definition(run)
-    return None if definition is None else definition.codec.redacted(run.arguments)
-
-
-def _definition(run: Run) -> Definition | None:
-    return app_of(run._state.db, run.task).registry.find(run.task)  # noqa: SLF001 - Django's
+def _calls(run: Run) -> CallView:
+    return CallView(app_of(run._state.db, run.task).registry)  # noqa: SLF001 - Django's

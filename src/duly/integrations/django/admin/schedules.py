@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from duly.api.schedules import Schedules
+from duly.core.call_view import CallView
 from duly.core.cron import Cron
 from duly.core.display import display
 from duly.core.schedule import read_trigger
@@ -92,8 +93,9 @@ class ScheduleAdmin(EngineModelAdmin):
     @admin.display(description="arguments")
     def arguments_shown(self, schedule: Schedule) -> str:
         """Show the arguments shortened, without secret ones."""
-        known = app_of(schedule._state.db, schedule.task).registry.find(schedule.task)  # noqa: SLF001
-        return "(hidden)" if known is None else display(known.codec.redacted(schedule.arguments))
+        tasks = app_of(schedule._state.db, schedule.task).registry  # noqa: SLF001 - Django's
+        shown = CallView(tasks).arguments(schedule)
+        return "(hidden)" if shown is None else display(shown)
 
     @admin.display(description="last firings")
     def firings(self, schedule: Schedule) -> str:
