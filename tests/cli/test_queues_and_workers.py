@@ -2,7 +2,7 @@
 
 import os
 
-from duly.cli.documents import queue_document
+from duly.api.json_forms import queue_document
 from duly.cli.queues import _count
 from duly.core.record import QueueRecord
 from duly.store.ops.upkeep import RegisterWorker

@@ -28,12 +28,15 @@ def test_the_json_api_returns_the_data_of_the_pages(busy, client):
     assert {queue["name"] for queue in found["queues"]["queues"]} == {"mail", "reports"}
     assert len(found["schedules"]["schedules"]) == 3
     assert found["workers"]["workers"][0]["state"] == "stopped"
-    assert (one["state"], one["arguments"]) == ("failed", [[], {"order_id": 4711}])
+    assert (one["state"], one["arguments"]) == (
+        "failed",
+        {"args": [], "kwargs": {"order_id": 4711}},
+    )
     assert [step["name"] for step in one["steps"]][:2] == ["reserve-stock", "let-them-think"]
     assert "Traceback" in one["attempts"][-1]["traceback"]
     shown = client.get(f"/api/runs/{secret.id}")
     assert "4111-2222" not in shown.text
-    assert shown.json()["arguments"][1]["card"] == "***"
+    assert shown.json()["arguments"]["kwargs"]["card"] == "***"
     assert (
         client_of(busy.app, show_arguments=False).get(f"/api/runs/{run.id}").json()["arguments"]
         is None
@@ -158,6 +161,6 @@ def test_dead_letters_are_exported_line_by_line(busy, client):
     found = [json.loads(line) for line in one.text.splitlines()]
     assert (len(every.text.splitlines()), len(found)) == (13, 12)
     assert found[0]["task"] == "shop.orders:charge"
-    assert found[0]["arguments"] == [[], {"order_id": 11}]
+    assert found[0]["arguments"] == {"args": [], "kwargs": {"order_id": 11}}
     assert "Traceback" in found[0]["traceback"]
     assert client.get("/dead/export", params={"task": "none"}).text == ""

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import click
 
 from duly.api.bulk_writes import BulkResult
+from duly.api.json_forms import DEAD_LETTER_GROUP, dead_letter_document, run_document
 from duly.cli.arguments import ArgumentView
-from duly.cli.dead_letters import DeadLetterSource, dead_letters_of
-from duly.cli.documents import dead_letter_document, document, run_document
+from duly.cli.dead_letters import DeadLetterSource, dead_letters_of, letter_calls
 from duly.cli.engine_dead_letters import print_dead_letter, print_dead_letters, print_unsent
 from duly.cli.failures import FAILURE
 from duly.cli.filters import LIMIT, Filters, dead_filters, group_filters, page_options
@@ -97,7 +98,7 @@ def show_dead(session: CommandSession, /, *, letter_id: str, show_args: bool) ->
             raise LetterNotFound(letter_id)
         print_run(source.app, session, letter_id, show_args=show_args)
     elif session.as_json:
-        print_json({"letter": dead_letter_document(letter, show_args=show_args)})
+        print_json({"letter": dead_letter_document(letter, letter_calls(show_args=show_args))})
     else:
         print_dead_letter(letter, source.clock.now(), show_args=show_args)
 
@@ -122,15 +123,11 @@ def export_dead(
     while True:
         page = _page(source, given, PAGE, cursor)
         found = _page_document(source, session, page, show_args=show_args)
-        for each in sorted(found["runs"] + found["letters"], key=_id_of, reverse=True):
+        for each in sorted(found["runs"] + found["letters"], key=itemgetter("id"), reverse=True):
             click.echo(json.dumps(each))
         cursor = page.cursor
         if cursor is None:
             return
-
-
-def _id_of(found: dict[str, Any]) -> str:
-    return str(found["id"])
 
 
 @command.command("groups")
@@ -145,7 +142,7 @@ def list_groups(session: CommandSession, /, *, limit: int, **filters: Any) -> No
     source = dead_letters_of(session)
     groups = _groups(source, given, limit)
     if session.as_json:
-        print_json({"groups": [document(group) for group in groups]})
+        print_json({"groups": [DEAD_LETTER_GROUP.document(group) for group in groups]})
     elif session.quiet:
         for group in groups:
             print_line(group.fingerprint)
@@ -380,8 +377,9 @@ def _page_document(
     runs = []
     if source.app is not None:
         view = ArgumentView(source.app, session, show=show_args)
-        runs = [run_document(run, view) for run in page.runs]
-    letters = [dead_letter_document(letter, show_args=show_args) for letter in page.letters]
+        runs = [run_document(run, view.calls) for run in page.runs]
+    calls = letter_calls(show_args=show_args)
+    letters = [dead_letter_document(letter, calls) for letter in page.letters]
     return {"runs": runs, "letters": letters, "cursor": page.cursor}
 
 

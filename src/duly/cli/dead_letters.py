@@ -9,6 +9,7 @@ from duly.cli.failures import TaskNotFound
 from duly.cli.option_types import TimeSource
 from duly.cli.session import CommandSession
 from duly.clock import SystemClock
+from duly.core.call_view import CallView
 from duly.core.key import check_run_id
 from duly.core.suggestions import similar
 from duly.errors import LetterNotFound, RunNotFound
@@ -70,3 +71,8 @@ def dead_letters_of(session: CommandSession) -> DeadLetterSource:
         return DeadLetterSource(None, GuardDeadLetters(lambda: ledger), ledger.shown_url)
     app = app_of(session)
     return DeadLetterSource(app, GuardDeadLetters(lambda: app.store), app.store.shown_url)
+
+
+def letter_calls(*, show_args: bool) -> CallView:
+    """Return the view of the calls in dead letters. The tasks of other engines are unknown here."""
+    return CallView(shows_unregistered=show_args)

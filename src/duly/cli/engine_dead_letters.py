@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from duly.cli.dead_letters import letter_calls
 from duly.cli.output import print_block, print_note
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.display import display, display_call
 from duly.core.instants import relative, shown_instant
-from duly.core.redaction import Redaction
 from duly.errors import BadOption
 from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
 from duly.store.ops.guard import DeadLetterRecord
@@ -113,6 +113,7 @@ def print_unsent(ended: DeadLetterResult) -> None:
 
 def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_args: bool) -> None:
     """Print dead letters as a table."""
+    calls = letter_calls(show_args=show_args)
     rows = [
         (
             letter.id,
@@ -122,7 +123,7 @@ def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_ar
             letter.error.partition("\n")[0],
             str(letter.attempts),
             relative(letter.created_at, now),
-            display(Redaction().text(letter.arguments)),
+            display(calls.arguments(letter) or ""),
         )
         for letter in letters
     ]
@@ -135,7 +136,8 @@ def print_dead_letters(letters: Sequence[DeadLetterRecord], now: int, *, show_ar
 def print_dead_letter(letter: DeadLetterRecord, now: int, *, show_args: bool) -> None:
     """Print all details of a dead letter."""
     ended = shown_instant(letter.ended_at, now)
-    call = display_call(letter.task, Redaction().text(letter.arguments)) if show_args else HIDDEN
+    arguments = letter_calls(show_args=show_args).arguments(letter)
+    call = HIDDEN if arguments is None else display_call(letter.task, arguments)
     print_fields(
         [
             ("dead letter", letter.id),

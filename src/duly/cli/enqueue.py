@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from duly.api.json_forms import run_document
 from duly.app import Duly
 from duly.cli.applications import app_with_tasks
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import run_document
 from duly.cli.option_types import JsonArguments, duration, instant, json_arguments, tag
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
@@ -104,4 +104,4 @@ def _wait(app: Duly, session: CommandSession, run: Run[Any], timeout: timedelta 
 
 def _print_document(app: Duly, session: CommandSession, run: Run[Any]) -> None:
     view = ArgumentView(app, session, show=False)
-    print_json({"run": run_document(run.record, view), "new": run.new})
+    print_json({"run": run_document(run.record, view.calls), "new": run.new})

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from duly.api.json_forms import queue_document
 from duly.app import Duly
 from duly.cli.applications import app_of
-from duly.cli.documents import queue_document
 from duly.cli.list_group import ListGroup
 from duly.cli.option_types import duration
 from duly.cli.output import print_json, print_line, print_note

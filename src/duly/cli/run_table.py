@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from duly.api.json_forms import run_document
 from duly.api.runs import Page
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import run_document
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession
 from duly.cli.tables import Column, print_table
@@ -30,7 +30,7 @@ def print_runs(
 ) -> None:
     """Print a page of runs in the output format of the session."""
     if session.as_json:
-        runs = [run_document(run.record, view) for run in page]
+        runs = [run_document(run.record, view.calls) for run in page]
         print_json({"runs": runs, "cursor": page.cursor})
         return
     if session.quiet:

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
+from duly.api.json_forms import ATTEMPT, AUDIT_ENTRY, LOG_LINE, run_document, step_document
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import document, run_document, step_document
 from duly.cli.output import print_block, print_json, print_line
 from duly.cli.run_table import progress_of, run_note
 from duly.cli.session import CommandSession
@@ -35,11 +35,11 @@ def print_run(app: Duly, session: CommandSession, run_id: str, *, show_args: boo
     if session.as_json:
         print_json(
             {
-                "run": run_document(run.record, view),
-                "attempts": [document(attempt) for attempt in attempts],
-                "steps": [step_document(run.record, step, view) for step in steps],
-                "logs": [document(line) for line in logs],
-                "acts": [document(act) for act in acts],
+                "run": run_document(run.record, view.calls),
+                "attempts": [ATTEMPT.document(attempt) for attempt in attempts],
+                "steps": [step_document(run.record, step, view.calls) for step in steps],
+                "logs": [LOG_LINE.document(line) for line in logs],
+                "acts": [AUDIT_ENTRY.document(act) for act in acts],
             }
         )
         return

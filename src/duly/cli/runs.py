@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from duly.api.json_forms import run_document
 from duly.app import Duly
 from duly.cli.applications import app_of
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import run_document
 from duly.cli.failures import FAILURE
 from duly.cli.filters import Filters, page_options, run_filters
 from duly.cli.list_group import ListGroup
@@ -126,7 +126,7 @@ def wait_for_run(
     error = wait_for(run, session, None if timeout is None else timeout.total_seconds())
     view = ArgumentView(app, session, show=show_args)
     if session.as_json:
-        print_json({"run": run_document(run.record, view)})
+        print_json({"run": run_document(run.record, view.calls)})
     elif error is None:
         print_line(view.result_text(run.record))
     if error is not None:
@@ -200,7 +200,7 @@ def reschedule_run(
     )
     if session.as_json:
         view = ArgumentView(app, session, show=False)
-        print_json({"run": run_document(run.record, view)})
+        print_json({"run": run_document(run.record, view.calls)})
     elif not session.quiet:
         record = run.record
         due = shown_instant(record.due_at, app.store.now())
@@ -296,7 +296,7 @@ def _print_queued_again(app: Duly, session: CommandSession, run: Run[Any]) -> No
     """Print that a run is queued again, or that further steps must be resolved first."""
     if session.as_json:
         view = ArgumentView(app, session, show=False)
-        print_json({"run": run_document(run.record, view)})
+        print_json({"run": run_document(run.record, view.calls)})
     elif run.is_final:
         print_note(f"{run.why()}.")
     elif not session.quiet:

@@ -1,17 +1,16 @@
 """`duly schedules`: list, show, next, firings, pause, resume, run, remove, backfill."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from duly.api.json_forms import FIRING, json_instant, schedule_document
 from duly.api.schedule_views import FiringView, ScheduleView
 from duly.api.schedules import Schedules
 from duly.cli.applications import app_of
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import call_document
 from duly.cli.list_group import ListGroup
 from duly.cli.option_types import utc_instant
 from duly.cli.output import print_json, print_line, print_note
@@ -19,7 +18,7 @@ from duly.cli.run_view import show_args
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.amounts import amount
-from duly.core.instants import iso, microseconds_of, relative
+from duly.core.instants import microseconds_of, relative
 
 _COLUMNS = (
     Column("SCHEDULE"),
@@ -60,7 +59,9 @@ def list_schedules(session: CommandSession, /, *, removed: bool) -> None:
     schedules = app.schedules.list(removed=removed)
     if session.as_json:
         view = ArgumentView(app, session, show=False)
-        print_json({"schedules": [_document(schedule, view) for schedule in schedules]})
+        print_json(
+            {"schedules": [schedule_document(schedule, view.calls) for schedule in schedules]}
+        )
     elif session.quiet:
         for schedule in schedules:
             print_line(schedule.name)
@@ -89,9 +90,9 @@ def show_schedule(session: CommandSession, /, *, name: str, show_args: bool) -> 
     if session.as_json:
         print_json(
             {
-                "schedule": _document(schedule, view),
-                "next": [_instant(at) for at in upcoming],
-                "firings": [_firing_document(firing) for firing in recent],
+                "schedule": schedule_document(schedule, view.calls),
+                "next": [json_instant(at) for at in upcoming],
+                "firings": [FIRING.document(firing) for firing in recent],
             }
         )
         return
@@ -132,7 +133,7 @@ def next_instants(session: CommandSession, /, *, name: str, count: int) -> None:
     app = app_of(session)
     upcoming = app.schedules.next(name, count)
     if session.as_json:
-        print_json({"next": [_instant(at) for at in upcoming]})
+        print_json({"next": [json_instant(at) for at in upcoming]})
     elif not upcoming:
         print_note("The schedule will not fire again.")
     else:
@@ -152,10 +153,10 @@ def list_firings(session: CommandSession, /, *, name: str, limit: int) -> None:
     app.schedules.get(name)
     firings = app.schedules.firings(name, limit=limit)
     if session.as_json:
-        print_json({"firings": [_firing_document(firing) for firing in firings]})
+        print_json({"firings": [FIRING.document(firing) for firing in firings]})
     elif session.quiet:
         for firing in firings:
-            print_line(_instant(firing.instant))
+            print_line(json_instant(firing.instant))
     elif not firings:
         print_note("The schedule has not come due yet.")
     else:
@@ -254,21 +255,6 @@ def _firing_row(firing: FiringView) -> tuple[str, ...]:
     # A pruned run has ended, but its final state is no longer known.
     state = firing.run_state or ("pruned" if firing.run_id else "")
     return instant, firing.outcome, state, firing.reason or "", firing.run_id or ""
-
-
-def _document(schedule: ScheduleView, view: ArgumentView) -> dict[str, Any]:
-    found = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    return found | {"next_at": iso(_micros(schedule.next_at))} | call_document(schedule, view)
-
-
-def _firing_document(firing: FiringView) -> dict[str, Any]:
-    found = {field.name: getattr(firing, field.name) for field in fields(firing)}
-    instants = ("instant", "last_instant", "fired_at")
-    return found | {name: iso(_micros(found[name])) for name in instants}
-
-
-def _instant(at: datetime) -> str:
-    return iso(_micros(at)) or ""
 
 
 def _micros(at: datetime | None) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import click
 
+from duly.api.json_forms import run_document
 from duly.api.runs import Filter
 from duly.app import Duly
 from duly.cli.arguments import ArgumentView
-from duly.cli.documents import run_document
 from duly.cli.output import print_line
 from duly.cli.run_table import run_note
 from duly.cli.session import CommandSession
@@ -40,7 +40,7 @@ def changes(app: Duly, which: Filter, *, first: int, until: float | None) -> Ite
 def print_change(app: Duly, session: CommandSession, record: RunRecord, view: ArgumentView) -> None:
     """Print one line."""
     if session.as_json:
-        click.echo(json.dumps(run_document(record, view)))
+        click.echo(json.dumps(run_document(record, view.calls)))
         return
     if session.quiet:
         print_line(record.id)

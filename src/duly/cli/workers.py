@@ -2,13 +2,14 @@
 
 import click
 
+from duly.api.json_forms import WORKER
 from duly.cli.applications import app_of
-from duly.cli.documents import parsed, worker_document
 from duly.cli.list_group import ListGroup
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.instants import relative
+from duly.core.json_text import parsed
 from duly.core.record import WorkerRecord
 from duly.core.served_queues import ServedQueues
 from duly.core.why import worker_command
@@ -45,7 +46,7 @@ def list_workers(session: CommandSession) -> None:
     app = app_of(session)
     workers = app.workers.list()
     if session.as_json:
-        print_json({"workers": [worker_document(worker) for worker in workers]})
+        print_json({"workers": [WORKER.document(worker) for worker in workers]})
     elif session.quiet:
         for worker in workers:
             print_line(worker.id)

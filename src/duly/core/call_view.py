@@ -44,7 +44,11 @@ class CallView:
     """
 
     def __init__(
-        self, tasks: RegisteredTasks, *, hides_all: bool = False, shows_unregistered: bool = False
+        self,
+        tasks: RegisteredTasks | None = None,
+        *,
+        hides_all: bool = False,
+        shows_unregistered: bool = False,
     ) -> None:
         self._tasks = tasks
         self.hides_all = hides_all
@@ -52,7 +56,7 @@ class CallView:
 
     def is_registered(self, call: StoredCall) -> bool:
         """Return whether this process has the code of the task."""
-        return self._tasks.find(call.task) is not None
+        return self._find(call) is not None
 
     def arguments(self, call: StoredCall) -> str | None:
         """Return the stored arguments without secrets, or None if they are hidden.
@@ -61,7 +65,7 @@ class CallView:
         """
         if self.hides_all:
             return None
-        task = self._tasks.find(call.task)
+        task = self._find(call)
         if task is None:
             return _NAMES_ONLY.text(call.arguments) if self._shows_unregistered else None
         shown = task.codec.redacted(call.arguments)
@@ -84,7 +88,10 @@ class CallView:
             return None
         if stored is None:
             return NOTHING
-        task = self._tasks.find(run.task)
+        task = self._find(run)
         if task is None:
             return _NAMES_ONLY.text(stored) if self._shows_unregistered else None
         return task.codec.redacted_result(stored, run.arguments)
+
+    def _find(self, call: StoredCall) -> RegisteredTask | None:
+        return None if self._tasks is None else self._tasks.find(call.task)

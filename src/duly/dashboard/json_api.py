@@ -4,28 +4,38 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from duly.core.json_text import parsed
+from duly.api.json_forms import (
+    ATTEMPT,
+    AUDIT_ENTRY,
+    DEAD_LETTER_GROUP,
+    LOG_LINE,
+    WORKER,
+    Document,
+    queue_document,
+    run_document,
+    run_summary,
+    schedule_document,
+    step_document,
+)
 from duly.core.key import check_storable
-from duly.core.record import RunRecord
-from duly.dashboard import documents, search_query
+from duly.dashboard import schemas, search_query
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.pages import PageNotFound
 from duly.dashboard.pages.dead import WINDOWS, selection_of
 from duly.dashboard.search_query import Search
 from duly.dashboard.viewer_limit import RETRY_SOON, Reads, TooManyReads
 from duly.errors import BadOption, DulyError, StoreUnavailable
-from duly.limits import PAGE, PAGE_DEFAULT, PAGE_SECONDS
+from duly.limits import COUNT_CAP, PAGE, PAGE_DEFAULT, PAGE_SECONDS
 from duly.store.read_deadline import limit_read_time
-from duly.store.reads import RunFilter, ScheduleFilter
+from duly.store.reads import RunFilter
 from duly.version import VERSION
 
-Document = dict[str, Any]
 _LOG_LINES = 500
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _TEXT: Document = {"type": "string"}
@@ -101,7 +111,7 @@ def _runs(view: ApplicationView, request: Request) -> Document:
     if search.hints:
         raise BadOption(" ".join(search.hints))
     found, following = view.find(search, _limit(request))
-    return {"runs": [documents.run_document(run) for run in found], "next": following}
+    return {"runs": [run_summary(run) for run in found], "next": following}
 
 
 def _run(view: ApplicationView, request: Request) -> Document:
@@ -111,16 +121,12 @@ def _run(view: ApplicationView, request: Request) -> Document:
     if run is None:
         raise PageNotFound(f"there is no run {run_id}; it may have been pruned")
     store = view.store
-    arguments = view.calls.arguments(run)
-    return documents.run_document(run) | {
-        "arguments": parsed(arguments),
-        "result": parsed(view.calls.result(run)),
-        "attempts": [documents.ATTEMPT.document(each) for each in store.list_attempts(run.id)],
-        "steps": [documents.STEP.document(each) for each in store.list_steps(run.id) if each.name],
-        "logs": [documents.LOG.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
-        "acts": [
-            documents.AUDIT_ENTRY.document(each) for each in store.list_audit_entries(run.id, PAGE)
-        ],
+    steps = [step for step in store.list_steps(run.id) if step.name]
+    return run_document(run, view.calls) | {
+        "attempts": [ATTEMPT.document(each) for each in store.list_attempts(run.id)],
+        "steps": [step_document(run, step, view.calls) for step in steps],
+        "logs": [LOG_LINE.document(each) for each in store.list_logs(run.id, _LOG_LINES)],
+        "acts": [AUDIT_ENTRY.document(each) for each in store.list_audit_entries(run.id, PAGE)],
     }
 
 
@@ -129,14 +135,8 @@ def export_dead_letters(view: ApplicationView, request: Request) -> Iterator[str
     with limit_read_time(PAGE_SECONDS):
         which = selection_of(request, view.store.now())
     for page in view.pages(Search("", which)):
-        yield "".join(_exported(view, run) for run in page)
-
-
-def _exported(view: ApplicationView, run: RunRecord) -> str:
-    arguments = view.calls.arguments(run)
-    found = documents.run_document(run)
-    found |= {"arguments": parsed(arguments), "traceback": run.traceback}
-    return json.dumps(found, ensure_ascii=False) + "\n"
+        runs = [run_document(run, view.calls) for run in page]
+        yield "".join(json.dumps(run, ensure_ascii=False) + "\n" for run in runs)
 
 
 def _groups(view: ApplicationView, request: Request) -> Document:
@@ -146,28 +146,27 @@ def _groups(view: ApplicationView, request: Request) -> Document:
     ago = WINDOWS[window]
     since = None if ago is None else view.store.now() - ago
     groups = view.store.list_dead_groups(RunFilter(since=since, limit=_limit(request)))
-    return {"groups": [documents.GROUP.document(group) for group in groups], "next": None}
+    return {"groups": [DEAD_LETTER_GROUP.document(group) for group in groups], "next": None}
 
 
 def _schedules(view: ApplicationView, request: Request) -> Document:
     limit = _limit(request)
-    which = ScheduleFilter(after=_text(request, "after") or "", limit=limit)
-    found = view.store.list_schedules(which)
+    found = view.schedules.page(_text(request, "after") or "", limit)
     following = found[-1].name if len(found) == limit else None
     return {
-        "schedules": [documents.schedule_document(schedule) for schedule in found],
+        "schedules": [schedule_document(schedule, view.calls) for schedule in found],
         "next": following,
     }
 
 
 def _queues(view: ApplicationView, _request: Request) -> Document:
     found = view.store.list_queues()
-    return {"queues": [documents.QUEUE.document(queue) for queue in found], "next": None}
+    return {"queues": [queue_document(queue) for queue in found], "next": None}
 
 
 def _workers(view: ApplicationView, _request: Request) -> Document:
     found = view.store.list_workers()
-    return {"workers": [documents.WORKER.document(worker) for worker in found], "next": None}
+    return {"workers": [WORKER.document(worker) for worker in found], "next": None}
 
 
 def _text(request: Request, name: str) -> str | None:
@@ -193,36 +192,36 @@ _ENDPOINTS = (
         "/api/runs",
         "Runs that match a filter, newest first",
         _runs,
-        documents.page_schema("runs", documents.run_schema()),
+        schemas.page_schema("runs", schemas.run_schema()),
         {"q": _TEXT, "before": _TEXT, "limit": _LIMIT},
     ),
-    _Endpoint("/api/runs/{run_id}", "One run", _run, documents.detail_schema(), {}),
+    _Endpoint("/api/runs/{run_id}", "One run", _run, schemas.detail_schema(), {}),
     _Endpoint(
         "/api/dead",
         "Dead letters by task and error, the largest group first",
         _groups,
-        documents.page_schema("groups", documents.GROUP.schema()),
+        schemas.page_schema("groups", schemas.schema_of(DEAD_LETTER_GROUP)),
         {"window": {"type": "string", "enum": list(WINDOWS)}, "limit": _LIMIT},
     ),
     _Endpoint(
         "/api/schedules",
         "Schedules by name",
         _schedules,
-        documents.page_schema("schedules", documents.SCHEDULE.schema()),
+        schemas.page_schema("schedules", schemas.schedule_schema()),
         {"after": _TEXT, "limit": _LIMIT},
     ),
     _Endpoint(
         "/api/queues",
-        "Queues; counts stop at 10001",
+        f"Queues; counts stop at {COUNT_CAP:,}",
         _queues,
-        documents.page_schema("queues", documents.QUEUE.schema()),
+        schemas.page_schema("queues", schemas.queue_schema()),
         {},
     ),
     _Endpoint(
         "/api/workers",
         "Workers, newest first",
         _workers,
-        documents.page_schema("workers", documents.WORKER.schema()),
+        schemas.page_schema("workers", schemas.schema_of(WORKER)),
         {},
     ),
 )

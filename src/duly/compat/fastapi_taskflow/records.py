@@ -1,6 +1,5 @@
 """Converts runs to task records."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from duly import Duly
+from duly.api.json_forms import run_summary
 from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
 from duly.compat.fastapi_taskflow.context import func_name
@@ -16,7 +16,7 @@ from duly.core.call_view import CallView
 from duly.core.display import display
 from duly.core.instants import moment
 from duly.core.record import LogLine, RunRecord
-from duly.core.states import RESERVED_TAGS, plain_tags
+from duly.core.states import RESERVED_TAGS, stored_tags
 from duly.errors import PayloadError, RunNotFound
 from duly.limits import PAGE
 
@@ -172,26 +172,26 @@ class TaskStore:
         self, run: RunRecord, lines: Sequence[LogLine] = (), *, arguments: bool = False
     ) -> TaskRecord:
         """Return a run as a task record."""
-        tags = json.loads(run.tags) if run.tags else {}
+        tags, form = stored_tags(run.tags), run_summary(run)
         is_added = run.task not in self._periodic or MANUAL_TAG in tags
         return TaskRecord(
-            task_id=run.id,
-            func_name=func_name(run.task),
-            status=STATUSES[run.state],
-            created_at=moment(run.created_at),
-            start_time=None if run.claimed_at is None else moment(run.claimed_at),
-            end_time=None if run.finished_at is None else moment(run.finished_at),
-            retries_used=run.retries_used,
-            error=run.error,
+            task_id=form["id"],
+            func_name=func_name(form["task"]),
+            status=STATUSES[form["state"]],
+            created_at=datetime.fromisoformat(form["created_at"]),
+            start_time=_time_of(form["claimed_at"]),
+            end_time=_time_of(form["finished_at"]),
+            retries_used=form["retries_used"],
+            error=form["error"],
             logs=[f"{moment(line.at):%Y-%m-%dT%H:%M:%SZ} {line.message}" for line in lines],
             stacktrace=run.traceback,
-            idempotency_key=run.key,
-            tags=plain_tags(tags),
+            idempotency_key=form["key"],
+            tags=form["tags"],
             source="manual" if is_added and RUN_KEY_TAG not in tags else "scheduled",
-            priority=run.priority or None,
-            executor=_EXECUTORS.get(run.lane.removesuffix("-hold")),
-            queue=run.queue,
-            cause=run.cause,
+            priority=form["priority"] or None,
+            executor=_EXECUTORS.get(form["lane"].removesuffix("-hold")),
+            queue=form["queue"],
+            cause=form["cause"],
             arguments=self._shown(run) if arguments else None,
         )
 
@@ -205,6 +205,10 @@ class TaskStore:
     def _shown(self, run: RunRecord) -> str:
         shown = CallView(self._duly.registry).arguments(run)
         return _UNKNOWN if shown is None else display(shown)
+
+
+def _time_of(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def arguments_of(duly: Duly, run: RunRecord) -> tuple[tuple[Any, ...], dict[str, Any]]:

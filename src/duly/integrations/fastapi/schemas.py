@@ -2,19 +2,28 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from duly import Run
+from duly.api.json_forms import (
+    ATTEMPT,
+    FIRING,
+    LOG_LINE,
+    SCHEDULE,
+    json_instant,
+    run_document,
+    run_summary,
+    step_document,
+)
 from duly.api.schedule_views import FiringView, ScheduleView
 from duly.core.call_view import CallView
-from duly.core.instants import moment
-from duly.core.json_text import parsed
-from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
-from duly.core.states import stored_tags
+from duly.core.record import RunRecord
 from duly.limits import REASON_CHARACTERS
 from duly.registry import Registry
+
+Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
 class RunArguments(BaseModel):
@@ -41,10 +50,11 @@ class RunSummary(BaseModel):
     generation: int
     key: str | None
     tags: dict[str, str]
-    created_at: datetime
-    due_at: datetime
-    claimed_at: datetime | None
-    finished_at: datetime | None
+    parent: str | None = Field(description="The run that waits for this one")
+    created_at: Instant
+    due_at: Instant
+    claimed_at: Instant | None
+    finished_at: Instant | None
     cancel_requested: bool
     progress: float | None
     progress_text: str | None
@@ -58,8 +68,8 @@ class AttemptSummary(BaseModel):
     generation: int
     outcome: str
     worker_id: str | None
-    started_at: datetime | None
-    finished_at: datetime
+    started_at: Instant | None
+    finished_at: Instant
     error: str | None
     traceback: str | None
 
@@ -75,7 +85,7 @@ class StepSummary(BaseModel):
 class LogSummary(BaseModel):
     """A line that the task logged."""
 
-    at: datetime
+    at: Instant
     level: str
     message: str
 
@@ -83,8 +93,10 @@ class LogSummary(BaseModel):
 class RunDetail(RunSummary):
     """A run with all its details."""
 
-    arguments: RunArguments | None = Field(description="None if the arguments are hidden")
-    result: Any = Field(description="None if the result is hidden")
+    arguments: RunArguments | None
+    arguments_hidden: bool
+    result: Any
+    result_hidden: bool
     traceback: str | None
     attempts: list[AttemptSummary]
     steps: list[StepSummary]
@@ -121,12 +133,12 @@ class CancelResult(BaseModel):
 class FiringSummary(BaseModel):
     """The firing of a due instant."""
 
-    instant: datetime
+    instant: Instant
     outcome: str
     reason: str | None
     run_id: str | None
     run_state: str | None
-    fired_at: datetime
+    fired_at: Instant
 
 
 class ScheduleSummary(BaseModel):
@@ -139,7 +151,7 @@ class ScheduleSummary(BaseModel):
     when: str = Field(description="The reason as a sentence")
     cron: str | None
     tz: str
-    next_at: datetime | None
+    next_at: Instant | None
     misfire: str
     overlap: str
     source: str
@@ -149,79 +161,37 @@ class ScheduleSummary(BaseModel):
 class ScheduleDetail(ScheduleSummary):
     """A schedule with its next instants and its last firings."""
 
-    next: list[datetime]
+    next: list[Instant]
     firings: list[FiringSummary]
 
 
 def summary_of(run: RunRecord) -> RunSummary:
     """Return a run for a list."""
-    return RunSummary(**_fields(run))
+    return RunSummary(**run_summary(run))
 
 
 def detail_of(run: Run[Any], registry: Registry, *, show_arguments: bool) -> RunDetail:
     """Return a run with all details that may be shown."""
-    record = run.record
     calls = CallView(registry, hides_all=not show_arguments)
     return RunDetail(
-        **_fields(record),
-        arguments=_call(calls.arguments(record)),
-        result=parsed(calls.result(record)),
-        traceback=record.traceback,
-        attempts=[_attempt(each) for each in run.attempts()],
-        steps=[_step(each) for each in run.steps()],
-        logs=[_log(each) for each in run.logs()],
+        **run_document(run.record, calls),
+        attempts=[AttemptSummary(**ATTEMPT.document(each)) for each in run.attempts()],
+        steps=[StepSummary(**step_document(run.record, each, calls)) for each in run.steps()],
+        logs=[LogSummary(**LOG_LINE.document(each)) for each in run.logs()],
     )
 
 
 def schedule_of(schedule: ScheduleView) -> ScheduleSummary:
     """Return a schedule for a list."""
-    return ScheduleSummary(**_schedule_fields(schedule))
+    return ScheduleSummary(**SCHEDULE.document(schedule))
 
 
 def schedule_detail_of(
     schedule: ScheduleView, upcoming: Sequence[datetime], firings: Sequence[FiringView]
 ) -> ScheduleDetail:
     """Return a schedule with its past firings and its next instants."""
-    past = [
-        FiringSummary(**{name: getattr(firing, name) for name in FiringSummary.model_fields})
-        for firing in firings
-    ]
-    return ScheduleDetail(**_schedule_fields(schedule), next=list(upcoming), firings=past)
-
-
-def _fields(run: RunRecord) -> dict[str, Any]:
-    found = {name: getattr(run, name) for name in RunSummary.model_fields}
-    return found | _instants(found) | {"tags": stored_tags(run.tags)}
-
-
-def _schedule_fields(schedule: ScheduleView) -> dict[str, Any]:
-    return {name: getattr(schedule, name) for name in ScheduleSummary.model_fields}
-
-
-def _attempt(record: AttemptRecord) -> AttemptSummary:
-    found = {name: getattr(record, name) for name in AttemptSummary.model_fields}
-    return AttemptSummary(**(found | _instants(found)))
-
-
-def _step(record: StepRecord) -> StepSummary:
-    return StepSummary(name=record.name, kind=record.kind, done=record.done)
-
-
-def _log(line: LogLine) -> LogSummary:
-    return LogSummary(at=moment(line.at), level=line.level, message=line.message)
-
-
-def _instants(fields: dict[str, Any]) -> dict[str, datetime]:
-    return {
-        name: moment(value)
-        for name, value in fields.items()
-        if name.endswith("_at") and value is not None
-    }
-
-
-def _call(text: str | None) -> RunArguments | None:
-    match parsed(text):
-        case [list() as args, dict() as kwargs]:
-            return RunArguments(args=args, kwargs=kwargs)
-        case _:
-            return None
+    return ScheduleDetail(
+        **SCHEDULE.document(schedule),
+        next=[json_instant(instant) for instant in upcoming],
+        firings=[FiringSummary(**FIRING.document(each)) for each in firings],
+    )
