@@ -5,7 +5,6 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 
@@ -97,7 +96,7 @@ def test_the_doctor_reports_a_wrong_clock(app, cli, url):
 
     result = cli("doctor", "-q").stdout
 
-    assert "s ahead of this host's" in result
+    assert " ahead of this host's" in result
     assert "run NTP on both" in result
 
 
@@ -210,7 +209,7 @@ def test_health_names_a_queue_that_is_too_deep(app, cli, run_of, url, monkeypatc
 
     assert result.exit_code == 1
     assert result.stdout == (
-        f"a run of queue 'default' has been ready for {timedelta(seconds=90).seconds} s\n"
+        "a run of queue 'default' has been ready for 1 min 30 s\n"
         "queue 'default' has more than 2 ready runs\n"
     )
 

@@ -95,7 +95,7 @@ def test_a_live_worker_that_leaves_a_ready_run_unclaimed_is_named(cli, run_of, a
 
     assert result.exit_code == 1
     assert f"worker {idle.id} (pid " in result.stdout
-    assert "although a run of queue 'default', which it serves, has been ready for 90 s" in (
+    assert "although a run of queue 'default', which it serves, has been ready for 1 min 30 s" in (
         result.stdout
     )
     assert cli("health", "--no-worker").exit_code == 0

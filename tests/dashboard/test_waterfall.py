@@ -1,9 +1,6 @@
 """The positions and labels of the bars of a run. These tests use no store."""
 
-import pytest
-
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
-from duly.dashboard.formats import exact_length
 from duly.dashboard.waterfall import waterfall
 
 MS = 1_000
@@ -212,16 +209,3 @@ def test_the_bar_of_a_running_attempt_grows():
     rows = waterfall(run, [], [], 50 * MS)
 
     assert rows[-1].span.words == "30.000 ms so far"
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "words"),
-    [
-        (7, "0.007 ms"),
-        (12_345, "12.345 ms"),
-        (1_250_431, "1.250431 s"),
-        (7_503_000_001, "2 h 5 min 3.000001 s"),
-    ],
-)
-def test_durations_are_shown_exactly(microseconds, words):
-    assert exact_length(microseconds) == words

@@ -10,6 +10,7 @@ from duly.clock import MICROSECONDS, SystemClock
 from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import WorkerRecord
 from duly.core.stranded_runs import find_stranded_runs
+from duly.core.time_text import duration
 from duly.core.why import worker_command
 from duly.store.protocol import Store
 
@@ -48,8 +49,8 @@ def health_problems(
         limit = max_age // timedelta(microseconds=1)
         for run in store.list_oldest_ready():
             if now - run.due_at > limit:
-                waited = (now - run.due_at) / MICROSECONDS
-                problems.append(f"a run of queue {run.queue!r} has been ready for {waited:.0f} s")
+                waited = duration(now - run.due_at)
+                problems.append(f"a run of queue {run.queue!r} has been ready for {waited}")
     if max_depth is not None:
         problems += [
             f"queue {queue.name!r} has more than {max_depth} ready runs"
@@ -64,11 +65,11 @@ def _clock_skew(store: Store) -> Diagnosis:
     before = clock.now()
     there = store.now()
     here = (before + clock.now()) / 2
-    skew = (there - here) / MICROSECONDS
+    skew = there - here
     return diagnosis_of(
         "clock",
-        f"the store's is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} this host's",
-        bad=abs(skew) > _SKEW_SECONDS,
+        f"the store's is {duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this host's",
+        bad=abs(skew) > _SKEW_SECONDS * MICROSECONDS,
         remedy=(
             "run NTP on both: runs become due by the clock of the store; leases depend on neither "
             "clock"

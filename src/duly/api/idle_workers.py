@@ -7,6 +7,7 @@ from duly.clock import MICROSECONDS, monotonic
 from duly.core.record import RunRecord, WorkerRecord
 from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_SLOT_KINDS, SlotKind
+from duly.core.time_text import duration
 from duly.limits import UNSERVED_SECONDS
 from duly.store.protocol import Store
 
@@ -60,10 +61,10 @@ def _look(store: Store) -> dict[_Pair, str]:
         run = store.get_run(run_id)
         for worker in idle:
             if run is not None and queue not in full and _serves(worker, run):
-                waited = (now - ready_run.due_at) / MICROSECONDS
+                waited = duration(now - ready_run.due_at)
                 found[worker.id, run_id] = (
                     f"worker {worker.id} (pid {worker.pid} on {worker.host}) is idle, although a "
-                    f"run of queue {queue!r}, which it serves, has been ready for {waited:.0f} s"
+                    f"run of queue {queue!r}, which it serves, has been ready for {waited}"
                 )
     return found
 

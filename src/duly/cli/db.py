@@ -20,7 +20,8 @@ from duly.cli.tables import print_fields
 from duly.cli.urls import missing_file, package_of
 from duly.clock import MICROSECONDS
 from duly.core.amounts import FOREVER, amount, kept_microseconds
-from duly.core.instants import duration_text, iso
+from duly.core.instants import iso
+from duly.core.time_text import coarse_duration
 from duly.limits import TICK_BATCH
 from duly.settings import store_url
 from duly.store import migrator
@@ -222,7 +223,7 @@ def _retention_seconds(given: timedelta | None, usual: float) -> float:
 
 
 def _shown(seconds: float) -> str:
-    return "forever" if seconds == FOREVER else duration_text(round(seconds) * MICROSECONDS)
+    return "forever" if seconds == FOREVER else coarse_duration(round(seconds) * MICROSECONDS)
 
 
 def schema_finding(schema: Schema, needed: int) -> SchemaFinding:

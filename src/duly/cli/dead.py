@@ -24,8 +24,8 @@ from duly.cli.selection import DeadLetterSelection
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
 from duly.core.amounts import check_rate
-from duly.core.instants import relative
 from duly.core.record import DeadLetterGroup, RunRecord
+from duly.core.time_text import relative
 from duly.errors import LetterNotFound
 from duly.guard.dead_letters import DeadLetterResult, Progress
 from duly.limits import PAGE

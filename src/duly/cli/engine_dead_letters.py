@@ -6,7 +6,7 @@ from duly.cli.dead_letters import letter_calls
 from duly.cli.output import print_block, print_note
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.display import display, display_call
-from duly.core.instants import relative, shown_instant
+from duly.core.time_text import relative, shown_instant
 from duly.errors import BadOption
 from duly.guard.dead_letters import DeadLetterResult, GuardDeadLetters, Progress
 from duly.store.ops.guard import DeadLetterRecord

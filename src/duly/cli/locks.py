@@ -10,8 +10,8 @@ from duly.cli.list_group import ListGroup
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
-from duly.core.instants import duration_text
 from duly.core.record import LockRecord
+from duly.core.time_text import coarse_duration
 from duly.limits import PAGE
 from duly.store.reads import Inspector
 
@@ -59,7 +59,7 @@ def _held(store: Inspector) -> Iterator[LockRecord]:
 
 
 def _row(lock: LockRecord) -> tuple[str, ...]:
-    return lock.name, lock.holder, str(lock.fence), duration_text(lock.left)
+    return lock.name, lock.holder, str(lock.fence), coarse_duration(lock.left)
 
 
 def _document(lock: LockRecord) -> dict[str, Any]:

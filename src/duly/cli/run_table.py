@@ -9,9 +9,9 @@ from duly.cli.arguments import ArgumentView
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession
 from duly.cli.tables import Column, print_table
-from duly.core.instants import relative
 from duly.core.record import RunRecord
 from duly.core.states import FINAL, State
+from duly.core.time_text import relative
 
 _COLUMNS = (
     Column("ID", whole=True),

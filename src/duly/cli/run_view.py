@@ -13,9 +13,9 @@ from duly.cli.run_table import progress_of, run_note
 from duly.cli.session import CommandSession
 from duly.cli.tables import print_fields, print_heading
 from duly.core.display import display_action
-from duly.core.instants import seconds_text, shown_instant, utc_text
 from duly.core.record import AttemptRecord, AuditEntry, LogLine, RunRecord, StepRecord
 from duly.core.states import State
+from duly.core.time_text import duration, shown_instant, utc_text
 from duly.limits import LOG_LINES_PER_ATTEMPT, PAGE
 from duly.run import Run
 
@@ -107,7 +107,7 @@ _UNTIMED = frozenset({"lost", "stopped", "handed_back"})
 def _print_attempt(attempt: AttemptRecord) -> None:
     took = ""
     if attempt.started_at is not None and attempt.outcome not in _UNTIMED:
-        took = f" after {seconds_text(attempt.finished_at - attempt.started_at)}"
+        took = f" after {duration(attempt.finished_at - attempt.started_at)}"
     retries = attempt.generation - 1
     again = f" after operator retry {retries}" if retries else ""
     print_heading(f"attempt {attempt.attempt}{again}: {attempt.outcome}{took}")
@@ -129,7 +129,7 @@ def _print_steps(run: RunRecord, steps: list[StepRecord], view: ArgumentView) ->
 
 def _step_end(run: RunRecord, step: StepRecord, view: ArgumentView) -> str:
     """Return how long a step took, and what it returned."""
-    took = "" if step.ended_at is None else f" in {seconds_text(step.ended_at - step.began_at)}"
+    took = "" if step.ended_at is None else f" in {duration(step.ended_at - step.began_at)}"
     result = view.step_result_text(run, step)
     return f"{took}: {result}" if result else took
 

@@ -21,9 +21,9 @@ from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tail import changes, print_change
 from duly.cli.wait import wait_for
 from duly.clock import monotonic
-from duly.core.instants import shown_instant
 from duly.core.states import State
 from duly.core.suggestions import similar
+from duly.core.time_text import shown_instant
 from duly.limits import PAGE
 from duly.run import Run
 

@@ -18,7 +18,8 @@ from duly.cli.run_view import show_args
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_fields, print_heading, print_table
 from duly.core.amounts import amount
-from duly.core.instants import microseconds_of, relative
+from duly.core.instants import microseconds_of
+from duly.core.time_text import relative
 
 _COLUMNS = (
     Column("SCHEDULE"),

@@ -8,10 +8,10 @@ from duly.cli.list_group import ListGroup
 from duly.cli.output import print_json, print_line, print_note
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import Column, print_table
-from duly.core.instants import relative
 from duly.core.json_text import parsed
 from duly.core.record import WorkerRecord
 from duly.core.served_queues import ServedQueues
+from duly.core.time_text import relative
 from duly.core.why import worker_command
 
 _COLUMNS = (

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from duly.core.concurrency_limits import slot_of
-from duly.core.instants import utc_text
 from duly.core.states import SlotKind
+from duly.core.time_text import utc_text
 
 _HANDED = frozenset({SlotKind.HANDED, SlotKind.HANDED_HOLD})
 

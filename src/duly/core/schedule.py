@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from duly.core.cron import Cron
 from duly.core.record import ScheduleRecord
+from duly.core.time_text import interval_words
 from duly.errors import BadSchedule
 from duly.limits import CATCH_UP, INTERVAL_SECONDS, PLAN_INSTANTS, SINGLE_FIRINGS
 
@@ -50,7 +51,7 @@ class IntervalTrigger(NamedTuple):
 
     def in_words(self) -> str:
         """Return a description in English."""
-        return f"Every {_duration(self.interval)}"
+        return f"Every {interval_words(self.interval)}"
 
 
 class DateTrigger(NamedTuple):
@@ -389,12 +390,3 @@ def _check_count(what: str, count: object) -> None:
 def _check_word(what: str, word: object, words: tuple[str, ...]) -> None:
     if word not in words:
         raise BadSchedule(f"{what} must be one of {', '.join(words)}, not {word!r}")
-
-
-def _duration(micros: int) -> str:
-    seconds = micros / SECOND
-    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= size and seconds % size == 0:
-            count = int(seconds // size)
-            return unit if count == 1 else f"{count} {unit}s"
-    return "second" if seconds == 1 else f"{seconds:g} seconds"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from duly.core.concurrency_limits import key_of
-from duly.core.instants import duration_text, shown_instant
 from duly.core.record import AttemptRecord, LimitHolder, RunRecord, StepRecord, WorkerRecord
 from duly.core.served_queues import ServedQueues
 from duly.core.states import CARRIED_SLOT_KINDS, DEAD, FINAL, SlotKind, State
 from duly.core.suggestions import similar
+from duly.core.time_text import coarse_duration, shown_instant
 
 _NAMED = 3
 """The number of names that are listed in full."""
@@ -96,7 +96,7 @@ def worker_command(app: str | None) -> str:
 
 
 def _why_running(run: RunRecord, situation: Situation) -> Reason:
-    since = duration_text(situation.now - (run.claimed_at or situation.now))
+    since = coarse_duration(situation.now - (run.claimed_at or situation.now))
     found = [worker for worker in situation.workers if worker.id == run.worker_id]
     place = f"worker {run.worker_id}"
     if found:

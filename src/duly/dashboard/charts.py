@@ -10,7 +10,7 @@ from duly.clock import MICROSECONDS
 from duly.core.instants import moment
 from duly.core.record import AuditEntry, FinishedRunsByTime
 from duly.core.states import DEAD
-from duly.dashboard.formats import exact, length
+from duly.core.time_text import duration, exact_utc_text
 
 _MINUTE = 60 * MICROSECONDS
 _HOUR = 60 * _MINUTE
@@ -123,7 +123,7 @@ def chart(
         words += f", {other:,} cancelled" if other else ""
         again = retried.get(start, 0)
         words += f", {again:,} attempts retried" if again else ""
-        words += "" if wait is None else f", waited {length(wait)} on average"
+        words += "" if wait is None else f", waited {duration(wait)} on average"
         bars.append(
             ChartBar(
                 round(place * room + 1, 2),
@@ -133,7 +133,7 @@ def chart(
                 other=round(HEIGHT * other / top, 1),
                 wait_y=wait_y,
                 retried_y=round(HEIGHT - HEIGHT * again / top, 1) if again else None,
-                title=f"{exact(start)[:16]} UTC: {words}",
+                title=f"{exact_utc_text(start)[:16]} UTC: {words}",
                 ends=EndCounts(start, good, failed, other, wait, again),
             )
         )
@@ -151,7 +151,7 @@ def chart(
         for place, start in enumerate(starts)
         if place % every == every // 2
     ]
-    most = length(longest) if longest else ""
+    most = duration(longest) if longest else ""
     return Chart(bars, marks, ticks, top, most, runs, failed, tries, summary, step)
 
 
@@ -159,7 +159,7 @@ def _mark(act: AuditEntry, first: int, whole: int) -> ChartMark:
     return ChartMark(
         round((act.at - first) / whole * WIDTH, 1),
         act.reason[:24],
-        f"{exact(act.at)}: {act.reason} deployed by {act.actor}",
+        f"{exact_utc_text(act.at)}: {act.reason} deployed by {act.actor}",
         act,
     )
 

@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly.core.display import display_action
+from duly.core.instants import iso
+from duly.core.time_text import coarse_duration, exact_utc_text, relative
 from duly.dashboard import formats, search_query
 from duly.dashboard.assets import asset_address
 from duly.dashboard.auth import Viewer
@@ -107,11 +109,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "iso": formats.iso,
-        "exact": formats.exact,
-        "ago": formats.ago,
-        "took": formats.length,
-        "coarse": formats.coarse,
+        "iso": iso,
+        "exact": exact_utc_text,
+        "ago": relative,
+        "took": formats.took,
+        "coarse": coarse_duration,
         "number": formats.count,
         "dead_number": formats.count_dead,
         "action": display_action,

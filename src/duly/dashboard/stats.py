@@ -16,7 +16,8 @@ from duly.core.record import (
 )
 from duly.core.states import DEAD
 from duly.core.stranded_runs import StrandedRuns
-from duly.dashboard.formats import coarse, count, count_dead, percent
+from duly.core.time_text import coarse_duration
+from duly.dashboard.formats import count, count_dead, percent
 from duly.dashboard.search_query import term
 
 _MANY_FAILURES = 0.05
@@ -201,7 +202,7 @@ def _of_waiting(seen: HealthInputs) -> Reasons:
     waited = seen.now - seen.oldest_due_at
     if waited >= _LONG_WAIT:
         level = "bad" if waited >= _VERY_LONG_WAIT else "warn"
-        yield level, f"a run has been ready for {coarse(waited)}", "queues"
+        yield level, f"a run has been ready for {coarse_duration(waited)}", "queues"
 
 
 def _of_queues(queues: Sequence[QueueRecord]) -> Reasons:
@@ -214,7 +215,7 @@ def _of_queues(queues: Sequence[QueueRecord]) -> Reasons:
 
 def _of_transactions(oldest: OpenTransaction | None) -> Reasons:
     if oldest is not None and oldest.is_too_long():
-        age = coarse(round(oldest.seconds * MICROSECONDS))
+        age = coarse_duration(round(oldest.seconds * MICROSECONDS))
         words = f"a transaction has been open for {age} in {oldest.session()}"
         yield (
             "warn",
@@ -227,6 +228,6 @@ def _of_schedules(seen: HealthInputs) -> Reasons:
     for schedule in seen.schedules:
         late = seen.now - (schedule.next_at or seen.now)
         if schedule.state == "active" and late > _LATE_SCHEDULE:
-            yield "bad", f"schedule {schedule.name} is {coarse(late)} late", "schedules"
+            yield "bad", f"schedule {schedule.name} is {coarse_duration(late)} late", "schedules"
         elif schedule.state == "paused" and schedule.reason:
             yield "warn", f"schedule {schedule.name} is paused: {schedule.reason}", "schedules"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from duly.core.record import AttemptRecord, RunRecord, StepRecord
 from duly.core.states import FINAL
-from duly.dashboard.formats import exact_length
+from duly.core.time_text import exact_duration
 
 _ERROR_STEP = re.compile(r"^\(in step \"(.+)\"\)$", re.MULTILINE)
 """The note that a step adds to an exception. The innermost step comes first."""
@@ -38,7 +38,7 @@ class Span(NamedTuple):
     def words(self) -> str:
         """The exact duration."""
         took = self.end - self.begin
-        return (exact_length(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
+        return (exact_duration(took) if took else "< 1 ms") + (" so far" if self.is_open else "")
 
     @property
     def is_bad(self) -> bool:

@@ -8,8 +8,9 @@ from typing import Protocol, assert_never
 
 from duly.clock import MICROSECONDS
 from duly.core.escape import clean
-from duly.core.instants import iso, shown_instant
+from duly.core.instants import iso
 from duly.core.states import State
+from duly.core.time_text import duration, shown_instant
 from duly.core.verdict import Finish, Requeue
 from duly.events import (
     STOPPED,
@@ -45,8 +46,6 @@ _PLANNED_STOPS = frozenset({STOPPED, STOPPED_BY_SECOND_SIGNAL})
 _NAMED = 5
 """The maximum number of runs that a line names."""
 _TASKS_NAMED = 20
-_MILLISECONDS_SHOWN = 10_000
-"""Durations below this number of microseconds are shown with a digit after the point."""
 
 
 def is_logged(event: LoggedAttempt, failures: int) -> bool:
@@ -318,8 +317,8 @@ def _log_attempt(event: LoggedAttempt, write: _Write, failures: int) -> None:
         _shown_id(event),
         _end_of(event),
         event.attempt,
-        "" if waited is None else f", waited {_span(waited)}",
-        _span(event.elapsed),
+        "" if waited is None else f", waited {duration(waited)}",
+        duration(event.elapsed),
         _sequel_of(event),
         about=about,
         traceback=event.traceback if level >= logging.WARNING and not is_planned else None,
@@ -343,15 +342,6 @@ def _shown_id(event: LoggedAttempt) -> str:
     return run_id
 
 
-def _span(microseconds: int) -> str:
-    """Return a duration in milliseconds, or in seconds if it is longer than one."""
-    if microseconds < _MILLISECONDS_SHOWN:
-        return f"{microseconds / 1_000:.1f} ms"
-    if microseconds < MICROSECONDS:
-        return f"{microseconds // 1_000} ms"
-    return f"{microseconds / MICROSECONDS:.1f} s"
-
-
 def _end_of(event: LoggedAttempt) -> str:
     """Return how an attempt ended: by the state of its run, if that has ended with it."""
     verdict = event.verdict
@@ -366,7 +356,7 @@ def _sequel_of(event: LoggedAttempt) -> str:
     if isinstance(verdict, Finish):
         follows = ""
     elif verdict.awaits is None:
-        follows = f"; again in {verdict.after:.1f} s"
+        follows = f"; again in {duration(verdict.after * MICROSECONDS)}"
     else:
         follows = f"; waits in step {verdict.awaits}"
     why = f": {clean(event.error)}" if event.error else ""

@@ -30,11 +30,6 @@
   const days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
   const time = (at) => { const on = new Date(at * 1000); return `${two(on.getUTCHours())}:${two(on.getUTCMinutes())}`; };
   const day = (at) => { const on = new Date(at * 1000); return `${days[on.getUTCDay()]} ${two(on.getUTCDate())}`; };
-  const length = (seconds) => {
-    if (seconds < 1) return `${+(seconds * 1000).toPrecision(3)} ms`;
-    if (seconds < 120) return `${+seconds.toPrecision(3)} s`;
-    return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
-  };
   const number = new Intl.NumberFormat("en");
 
   // -- data -----------------------------------------------------------------------------------
@@ -93,7 +88,7 @@
     axes: [
       { ...axis, grid: { show: false }, size: 26, space: 70, values: (_plot, at) => at.map(at.length > 1 && at[1] - at[0] >= 86400 ? day : time) },
       { ...axis, size: 44, values: (_plot, at) => at.map((one) => (Number.isInteger(one) ? number.format(one) : "")) },
-      { ...axis, scale: "wait", side: 1, size: 56, grid: { show: false }, stroke: colour("--odd"), values: (_plot, at) => at.map((one) => (one ? length(one) : "0")) },
+      { ...axis, scale: "wait", side: 1, size: 56, grid: { show: false }, stroke: colour("--odd"), values: (_plot, at) => at.map((one) => (one ? times.duration(Math.round(one * 1e6)) : "0")) },
     ],
     series: [
       {},
@@ -113,7 +108,7 @@
     series.filter((one) => shown.has(one)).forEach((one) => {
       const value = row[one.column];
       if (one.column !== 4) parts.push(make("span", "", `${number.format(value)} ${one.name}`));
-      else if (value !== null) parts.push(make("span", "", `${length(value / 1e6)} mean wait`));
+      else if (value !== null) parts.push(make("span", "", `${times.duration(value)} mean wait`));
     });
     marks.filter((mark) => mark.at >= row[0] && mark.at < until).forEach((mark) => parts.push(make("span", "plot-tip-mark", mark.title)));
     tip.replaceChildren(...parts);

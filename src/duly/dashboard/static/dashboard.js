@@ -7,20 +7,11 @@
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* off */ } };
 
   // -- how long ago ---------------------------------------------------------------------------
-  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const coarse = (size) => {
-    const [unit, name] = units.find(([seconds]) => size >= seconds) || [1, "s"];
-    return `${Math.floor(size / unit)} ${name}`;
-  };
-  const ago = (away) => {
-    if (Math.abs(away) < 1) return "now";
-    return away > 0 ? `in ${coarse(away)}` : `${coarse(-away)} ago`;
-  };
   const tellTimes = () => all("time[data-ago], time[data-due], time[data-since]").forEach((time) => {
     const away = Math.round((Date.parse(time.dateTime) - Date.now()) / 1000);
     const isLate = "due" in time.dataset && away < 0;
-    const words = isLate ? `due since ${coarse(-away)}`
-      : "since" in time.dataset ? coarse(Math.max(0, -away)) : ago(away);
+    const words = isLate ? `due since ${times.coarse(-away)}`
+      : "since" in time.dataset ? times.coarse(Math.max(0, -away)) : times.relative(away);
     if (time.textContent !== words) time.textContent = words;
   });
 

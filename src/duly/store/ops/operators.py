@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from duly.core.instants import utc_text
+from duly.core.time_text import utc_text
 from duly.store.ops.op import Facts, Phase, always, op
 
 

@@ -2,8 +2,10 @@
 
 from typing import Any, Protocol
 
+from duly.clock import MICROSECONDS
 from duly.core.diagnosis import Diagnosis, diagnosis_of, healthy
 from duly.core.record import OpenTransaction
+from duly.core.time_text import duration
 from duly.store.statements import load
 
 SQL = load("postgres", "diagnose")
@@ -90,9 +92,10 @@ def _oldest_transaction(query: DiagnosticQuery) -> Diagnosis:
     oldest = find_oldest_transaction(query)
     if oldest is None:
         return healthy("open transactions", "there are none")
+    age = duration(oldest.seconds * MICROSECONDS)
     return diagnosis_of(
         "open transactions",
-        f"the oldest has been open for {oldest.seconds:.0f} s, in {oldest.session()}",
+        f"the oldest has been open for {age}, in {oldest.session()}",
         bad=oldest.is_too_long(),
         remedy=f"end it, or call pg_terminate_backend({oldest.pid}): rows that were deleted after "
         "it began cannot be vacuumed, so claiming runs becomes slow",
