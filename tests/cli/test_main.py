@@ -365,3 +365,19 @@ def on_terminal(command, columns, environment):
         process.wait(50)
     os.close(ours)
     return [line.rstrip() for line in drawn.decode().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"),
+    [
+        ("postgresql://ann:s3cret@127.0.0.1:1/shop", True),
+        ("postgresql://127.0.0.1:1/shop?user=ann&password=s3cret", True),
+        ("postgresql://127.0.0.1:1/shop?sslpassword=s3cret", True),
+        ("postgresql://ann@127.0.0.1:1/shop?user=ann", False),
+    ],
+)
+def test_a_password_in_an_address_on_the_command_line_causes_a_warning(folder, cli, url, is_warned):
+    result = cli("health", "--url", url)
+
+    assert ("can read the password" in result.stderr) is is_warned
+    assert "s3cret" not in result.output

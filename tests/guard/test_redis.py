@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from duly.clock import MICROSECONDS
-from duly.core.addresses import shown_address
 from duly.errors import StoreUnavailable
 from duly.guard import Guard
 from duly.guard.redis import RedisLedger
@@ -175,20 +174,6 @@ class TestTime:
 
 class TestSecrets:
     """Passwords and payloads are not shown."""
-
-    @pytest.mark.parametrize(
-        ("url", "expected"),
-        [
-            ("redis://h:1/0", "redis://h:1/0"),
-            ("redis://:pw@h:1/0", "redis://:***@h:1/0"),
-            ("rediss://ann:pw@h/2", "rediss://ann:***@h/2"),
-            ("redis://ann:p@w@h/2", "redis://ann:***@h/2"),
-            ("unix://ann:pw@/run/r.sock?db=1", "unix://ann:***@/run/r.sock?db=1"),
-            ("redis://h?password=a@b&db=3", "redis://h?password=***"),
-        ],
-    )
-    def test_an_address_is_shown_without_its_password(self, url, expected):
-        assert shown_address(url) == expected
 
     def test_a_ledger_shows_no_password(self, private_redis):
         private_redis.call("CONFIG", "SET", "requirepass", "hunter2")

@@ -12,6 +12,7 @@ import click
 from duly.cli.added_commands import added_commands
 from duly.cli.failures import INTERRUPTED, report, report_usage, status_of
 from duly.cli.session import shared_options
+from duly.core.addresses import has_password
 from duly.core.escape import clean
 from duly.core.suggestions import nearest
 from duly.errors import DulyError
@@ -49,9 +50,7 @@ _INSTALL_PROVE = (
     "install it in a checkout of duly with: pip install ./prove"
 )
 
-_WITH_PASSWORD = re.compile(
-    r"\b(postgres|postgresql|rediss?)://([^/@\s]*:[^/@\s]+@|\S*[?&]password=)"
-)
+_ADDRESS = re.compile(r"\b(?:postgres|postgresql|rediss?)://\S*")
 
 
 class Commands(click.Group):
@@ -109,7 +108,8 @@ class Commands(click.Group):
 def _warn_of_passwords(arguments: tuple[str, ...]) -> None:
     """Warn that other users can read a password in an address on the command line."""
     is_asked = not {"--json", "-q", "--quiet"}.intersection(arguments)
-    if is_asked and any(map(_WITH_PASSWORD.search, arguments)):
+    addresses = [found for each in arguments for found in _ADDRESS.findall(each)]
+    if is_asked and any(map(has_password, addresses)):
         click.echo(
             "Warning: every user of this machine can read the password in the list of processes; "
             "set the address in DULY_URL instead, or put the password in PGPASSFILE",

@@ -1,7 +1,8 @@
-"""Formats database addresses without their passwords, even if an address is malformed."""
+"""Removes passwords from addresses of databases, even malformed ones, and from texts about them."""
 
 import re
-from urllib.parse import unquote
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
 
 from duly.core.secret_names import REDACTED, is_secret
 
@@ -24,13 +25,33 @@ def shown_address(url: str) -> str:
     return f"{scheme}://{_without_login(_without_parameters(rest))}"
 
 
+def has_password(url: str) -> bool:
+    """Return whether an address contains a password, or may contain one."""
+    return shown_address(url) != url
+
+
 def shown_scheme(url: str) -> str:
     """Return the quoted scheme of an address, for an error message that refuses the address."""
     scheme, separator, _ = url.partition("://")
     return repr(scheme) if separator and _SCHEME.fullmatch(scheme) else "the address"
 
 
-def is_secret_parameter(name: str) -> bool:
+class ConnectionSecrets:
+    """The passwords among the parameters of a connection."""
+
+    def __init__(self, parameters: Mapping[str, object]) -> None:
+        found = [str(parameters[name]) for name in parameters if _is_secret_parameter(name)]
+        self._forms = [form for text in found for form in (text, quote(text, safe="")) if form]
+
+    def masked(self, text: object) -> str:
+        """Return a text, such as an error of the driver, without these passwords."""
+        shown = str(text)
+        for form in self._forms:
+            shown = shown.replace(form, REDACTED)
+        return shown
+
+
+def _is_secret_parameter(name: str) -> bool:
     """Return whether a connection parameter is a secret, such as `sslpassword`."""
     return is_secret(name) or name.startswith("scram_")
 
@@ -38,7 +59,7 @@ def is_secret_parameter(name: str) -> bool:
 def _without_parameters(rest: str) -> str:
     """Return the text up to the name of the first secret parameter."""
     for found in _PARAMETER.finditer(rest):
-        if is_secret_parameter(unquote(found[1])):
+        if _is_secret_parameter(unquote(found[1])):
             return rest[: found.end()] + REDACTED
     return rest
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
@@ -19,9 +18,8 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from duly.clock import MICROSECONDS
-from duly.core.addresses import is_secret_parameter, shown_address
+from duly.core.addresses import ConnectionSecrets, shown_address
 from duly.core.record import DeadLetterGroup
-from duly.core.secret_names import REDACTED
 from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, StoreUnavailable
 from duly.limits import FORGET_BATCH, PAGE, REDIS_GRACE_SECONDS, REDIS_SECONDS
 from duly.store.ops.guard import (
@@ -68,7 +66,7 @@ class RedisLedger(OpWriter):
         self.notices: list[str] = []
         self._clock = clock
         options = _options(url, self.shown_url)
-        self._secrets = [str(options[name]) for name in options if is_secret_parameter(name)]
+        self._secrets = ConnectionSecrets(options)
         self._client = redis.Redis(connection_pool=redis.ConnectionPool(**options))
         begin = _script("record")
         self._scripts = {
@@ -214,11 +212,7 @@ class RedisLedger(OpWriter):
             raise
 
     def _translated(self, error: RedisError) -> StoreError:
-        place, words = self.shown_url, str(error)
-        for secret in self._secrets:
-            for form in filter(None, (secret, quote(secret, safe=""))):
-                words = words.replace(form, REDACTED)
-        return translate_error(error, place, words)
+        return translate_error(error, self.shown_url, self._secrets.masked(error))
 
 
 def translate_error(error: RedisError, place: str, words: str) -> StoreError:

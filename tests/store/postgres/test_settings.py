@@ -196,6 +196,24 @@ def test_the_shown_address_has_no_password(postgres_server, url):
         assert "duly:***@" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (f"postgres://ann:{ENCODED}@h/shop?sslmode=require", "postgresql://ann:***@h/shop"),
+        (
+            f"postgresql://?dbname=shop&user=ann&password={ENCODED}&host=h",
+            "postgresql://ann:***@h/shop",
+        ),
+        ("postgresql://ann@h,i:5433/shop", "postgresql://ann@h,i:5433/shop"),
+        ("postgresql://ann@[::1]:5432/shop", "postgresql://ann@[::1]:5432/shop"),
+        ("postgresql://[::1]:5432/shop", "postgresql://[::1]:5432/shop"),
+        ("postgresql:///shop?host=/run/pg", "postgresql:///run/pg/shop"),
+    ],
+)
+def test_an_address_is_shown_in_one_form_however_it_is_written(given, shown):
+    assert Address(given).shown_url == shown
+
+
 def test_a_refused_row_is_told_without_its_values(url):
     with psycopg.connect(url) as session:
         session.execute("CREATE TEMP TABLE notes (note text CHECK (length(note) < 3))")

@@ -7,8 +7,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from duly.core.addresses import is_secret_parameter
-from duly.core.secret_names import REDACTED
+from duly.core.addresses import ConnectionSecrets, shown_address
 from duly.errors import StoreRefused
 from duly.store.postgres.host_lookup import HostResolver
 
@@ -51,12 +50,12 @@ class Address:
             raise StoreRefused(_UNREADABLE) from None
         if _is_misread(url, given):
             raise StoreRefused(_UNREADABLE)
-        self._secrets = [str(given[name]) for name in given if is_secret_parameter(name)]
+        self.secrets = ConnectionSecrets(given)
         if "," in str(given.get("host", "")):
             # If there are several servers, only the primary accepts writes.
             given.setdefault("target_session_attrs", "read-write")
         self.parameters: dict[str, Any] = _DEFAULTS | given | {"client_encoding": "UTF8"}
-        self.shown_url = _shown(given)
+        self.shown_url = shown_address(_url_of(given))
         self.epoch = Epoch()
         """Shared by all copies of this address, as is the next attribute."""
         self.hosts = HostResolver()
@@ -66,14 +65,6 @@ class Address:
         other = copy(self)
         other.parameters = self.parameters | parameters
         return other
-
-    def masked(self, text: object) -> str:
-        """Return the text without any secrets that it contains."""
-        shown = str(text).strip()
-        for secret in self._secrets:
-            for form in filter(None, (secret, quote(secret, safe=""))):
-                shown = shown.replace(form, REDACTED)
-        return shown
 
 
 def _is_misread(url: str, given: dict[str, Any]) -> bool:
@@ -87,14 +78,14 @@ def _is_misread(url: str, given: dict[str, Any]) -> bool:
     return not has_port or place.count("@") > 1 or "@" in path
 
 
-def _shown(given: dict[str, Any]) -> str:
-    user = f"{given['user']}" if given.get("user") else ""
-    if given.get("password"):
-        user += f":{REDACTED}"
+def _url_of(given: dict[str, Any]) -> str:
+    """Return the URL of a server, its user and its database."""
+    user, password = (quote(str(given.get(name) or ""), safe="") for name in ("user", "password"))
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
     hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
     ports = str(given.get("port") or "").split(",")
     if len(ports) < len(hosts):
         ports = [ports[0]] * len(hosts)
+    hosts = [f"[{host}]" if ":" in host else host for host in hosts]
     places = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
-    at = f"{user}@" if user else ""
-    return f"postgresql://{at}{','.join(places)}/{given.get('dbname') or ''}"
+    return f"postgresql://{login}{','.join(places)}/{given.get('dbname') or ''}"

@@ -56,7 +56,7 @@ def translated(error: psycopg.Error, address: Address) -> StoreError:
     """Return duly's error for one of the driver's."""
     place = address.shown_url
     # A driver message may have several lines, while duly's error messages have one.
-    words = " ".join(_ROW.sub("", address.masked(error)).split())
+    words = " ".join(_ROW.sub("", address.secrets.masked(error)).split())
     match error.sqlstate:
         case None:
             return _without_code(error, place, words)
