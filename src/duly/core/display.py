@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
+from duly.core.escape import clean
 from duly.limits import PAYLOAD_BYTES, PAYLOAD_DEPTH
 
 
@@ -21,7 +22,7 @@ def display(text: str) -> str:
 
 def display_call(task: str, text: str) -> str:
     """Return a stored call in full, in the form of a call: `send(42, email="a@b.c")`."""
-    return f"{_escape(task.rpartition(':')[2])}({_FULL_LIMITS.shown(text)})"
+    return f"{clean(task.rpartition(':')[2])}({_FULL_LIMITS.shown(text)})"
 
 
 def display_action(act: str) -> str:
@@ -42,7 +43,7 @@ class _DisplayLimits(NamedTuple):
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            return _cut(_escape(text[: self.characters + 1]), self.characters)
+            return _cut(clean(text[: self.characters + 1]), self.characters)
         match data:
             case [list() as positional, dict() as named]:
                 parts = (self._items(positional, 0), self._named(named, 0))
@@ -52,7 +53,7 @@ class _DisplayLimits(NamedTuple):
 
     def _show(self, data: Any, depth: int) -> str:
         if isinstance(data, str):
-            return _escape(json.dumps(_cut(data, self.text_characters), ensure_ascii=False))
+            return clean(json.dumps(_cut(data, self.text_characters), ensure_ascii=False))
         if not isinstance(data, list | dict):
             return str(data)
         if depth >= self.depth:
@@ -69,9 +70,9 @@ class _DisplayLimits(NamedTuple):
     def _tagged(self, tag: str, data: Any, depth: int) -> str:
         match tag, data:
             case "$date" | "$datetime" | "$time" | "$uuid" | "$decimal", str():
-                return _escape(data)
+                return clean(data)
             case "$datetime" | "$time", [str() as text, zone, _]:
-                return _escape(text if zone is None else f"{text}[{zone}]")
+                return clean(text if zone is None else f"{text}[{zone}]")
             case "$timedelta", [days, seconds, microseconds]:
                 return str(timedelta(days, seconds, microseconds))
             case "$encrypted", str():
@@ -87,9 +88,9 @@ class _DisplayLimits(NamedTuple):
             case "$set" | "$frozenset", list():
                 return f"{tag[1:]}([{self._items(data, depth + 1)}])"
             case "$enum", [str() as name, member]:
-                return _escape(f"{name}.{member}")
+                return clean(f"{name}.{member}")
             case "$dataclass" | "$model", [str() as name, dict() as fields, *_]:
-                return f"{_escape(name)}({self._named(fields, depth + 1)})"
+                return f"{clean(name)}({self._named(fields, depth + 1)})"
             case "$dict", dict():
                 return f"{{{self._pairs(data, depth + 1)}}}"
             case _:
@@ -101,7 +102,7 @@ class _DisplayLimits(NamedTuple):
 
     def _named(self, fields: dict[str, Any], depth: int) -> str:
         shown = [
-            f"{_escape(name)}={self._show(value, depth)}"
+            f"{clean(name)}={self._show(value, depth)}"
             for name, value in islice(fields.items(), self.items)
         ]
         return ", ".join(shown + ["…"] * (len(fields) > self.items))
@@ -119,15 +120,6 @@ _SHORT_LIMITS = _DisplayLimits(characters=120, text_characters=40, items=8, dept
 _FULL_LIMITS = _DisplayLimits(
     6 * PAYLOAD_BYTES, PAYLOAD_BYTES, items=PAYLOAD_BYTES, depth=2 * PAYLOAD_DEPTH
 )
-
-
-def _escape(text: str) -> str:
-    # All control and format characters count as unprintable, including those that set the text
-    # direction.
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def _cut(text: str, limit: int) -> str:

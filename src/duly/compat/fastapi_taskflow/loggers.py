@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from duly.compat.fastapi_taskflow.records import TaskStatus
+from duly.core.escape import clean
 from duly.errors import BadOption
 
 _LEVELS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
@@ -149,7 +150,7 @@ class _LineLogger(TaskObserver):
     async def on_log(self, event: LogEvent) -> None:
         if self._should_log(event.level):
             at = f"{event.timestamp:%Y-%m-%dT%H:%M:%S} " if self._dates_lines else ""
-            line = _one_line(event.message)
+            line = clean(event.message)
             self.write(f"[{event.task_id[:8]}] [{event.func_name}] {at}{line}")
 
     async def on_lifecycle(self, event: LifecycleEvent) -> None:
@@ -205,11 +206,3 @@ class FileLogger(_LineLogger):
 
     async def close(self) -> None:
         self._handler.close()
-
-
-def _one_line(text: str) -> str:
-    """Return a text that cannot imitate further lines or move the cursor."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
