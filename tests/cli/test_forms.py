@@ -37,6 +37,12 @@ def test_an_invalid_instant_is_refused(text):
         instant(text)
 
 
+@pytest.mark.parametrize("text", ["", "90", "yesterday", "1y"])
+def test_an_age_needs_a_number_and_a_unit(text):
+    with pytest.raises(click.BadParameter):
+        since(text)
+
+
 def test_since_accepts_an_instant_or_an_age():
     assert since("1h") == timedelta(hours=1)
     assert since("2031-01-01T00:00Z") == instant("2031-01-01T00:00Z")

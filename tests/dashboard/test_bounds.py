@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from duly.clock import monotonic
+from duly.clock import MICROSECONDS, monotonic
 from duly.core.record import AttemptRecord, FinishedRunsByTask
 from duly.dashboard import dashboard, search_query
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.waterfall import waterfall
-from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, HTTP_BODY_BYTES
+from duly.limits import FILTER_CHARACTERS, FILTER_TERMS, FOREVER_SECONDS, HTTP_BODY_BYTES
 from duly.observe.metrics import exposition
 from tests.dashboard.test_waterfall import RUN, step
 
@@ -263,6 +263,22 @@ def test_a_term_that_is_given_twice_is_refused(text):
 
     assert len(search.hints) == 1
     assert "once" in search.hints[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("1.5h", 5_400),
+        ("24h", 86_400),
+        ("2w", 1_209_600),
+        ("9" * 400, FOREVER_SECONDS),
+    ],
+)
+def test_a_filter_accepts_the_durations_of_commands(text, seconds):
+    search = search_query.read(f"since:{text}", 0)
+
+    assert search.which.since == -seconds * MICROSECONDS
 
 
 @pytest.mark.parametrize("text", ['tag:"a=b', 'task:"x', '"', r'error:"C:\path"', r'tag:"a\=b"'])

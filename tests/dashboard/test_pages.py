@@ -137,7 +137,7 @@ def test_the_error_in_an_invalid_filter_is_explained(client):
     for hint in (
         "no filter colour:",
         "no state odd",
-        "30m, 24h or 7d",
+        "15m, 24h or 7d",
         "tag:name=value",
         "word is",
     ):
@@ -148,7 +148,7 @@ TYPOS = {
     "state:faild": "did you mean state:failed?",
     "state:failed,interupted": "did you mean state:interrupted?",
     "stat:failed": "did you mean state:failed?",
-    "since:ever": "30m, 24h or 7d",
+    "since:ever": "15m, 24h or 7d",
 }
 
 

@@ -19,7 +19,7 @@ from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.tables import print_fields
 from duly.cli.urls import missing_file, package_of
 from duly.clock import MICROSECONDS
-from duly.core.amounts import FOREVER, amount, kept_microseconds
+from duly.core.amounts import FOREVER, amount, bounded_microseconds
 from duly.core.instants import iso
 from duly.core.time_text import coarse_duration
 from duly.limits import TICK_BATCH
@@ -180,9 +180,9 @@ def prune(
     if not yes:
         confirm_by_name(session, f"Delete finished runs from {app.store.shown_url}.", "prune")
     op = Prune(
-        older_than=kept_microseconds(ended),
-        dead_older_than=kept_microseconds(died),
-        acts_older_than=kept_microseconds(app.settings.act_retention),
+        older_than=bounded_microseconds(ended),
+        dead_older_than=bounded_microseconds(died),
+        acts_older_than=bounded_microseconds(app.settings.act_retention),
         limit=TICK_BATCH,
     )
     said = f"history older than {_shown(ended)}, dead letters older than {_shown(died)}"

@@ -1,17 +1,15 @@
 """Parses the values of options and arguments: durations, instants, tags, JSON."""
 
 import json
-import re
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import click
 
+from duly.core.amounts import DURATION_UNITS, seconds_of
 from duly.core.instants import moment
-
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
+from duly.errors import BadOption
 
 
 class TimeSource(Protocol):
@@ -29,12 +27,10 @@ class JsonArguments(NamedTuple):
 
 def duration(text: str) -> timedelta:
     """Parse `90`, `90s`, `15m`, `24h`, `7d`, `2w`. A plain number means seconds."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        message = f"{text!r} is not a duration; write 90s, 15m, 24h or 7d"
-        raise click.BadParameter(message)
     try:
-        return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+        return timedelta(seconds=seconds_of(text))
+    except BadOption as error:
+        raise click.BadParameter(str(error)) from None
     except OverflowError:
         return timedelta.max
 
@@ -59,8 +55,7 @@ def utc_instant(text: str) -> datetime:
 
 def since(text: str) -> datetime | timedelta:
     """Parse an instant or a duration before now."""
-    is_length = text[-1:] in _UNITS and _DURATION.fullmatch(text) is not None
-    return duration(text) if is_length else instant(text)
+    return duration(text) if text.endswith(DURATION_UNITS) else instant(text)
 
 
 def tag(text: str) -> tuple[str, str]:

@@ -13,6 +13,8 @@ _SLOWEST = 1e-6
 """One per eleven days. Threads cannot wait much longer."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DURATION_UNITS = ("s", "m", "h", "d", "w")
+"""The last letter of a duration, unless it is a number of seconds."""
 
 
 def amount(number: int, noun: str) -> str:
@@ -66,8 +68,8 @@ def retention_of(value: object) -> float:
     return FOREVER if value in {"forever", None} else read_seconds(value)
 
 
-def kept_microseconds(seconds: float) -> int:
-    """Return a retention time in microseconds, as stores use it."""
+def bounded_microseconds(seconds: float) -> int:
+    """Return a duration in microseconds, at most the longest that stores accept."""
     return round(min(seconds, FOREVER_SECONDS) * 1_000_000)
 
 

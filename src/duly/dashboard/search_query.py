@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from duly.clock import MICROSECONDS
+from duly.core.amounts import bounded_microseconds, seconds_of
 from duly.core.key import check_storable
 from duly.core.record import RunRecord
 from duly.core.states import State, stored_tags
@@ -27,8 +27,6 @@ _STRING = re.compile(_QUOTED, re.DOTALL)
 _PLAIN_TERM = re.compile(r'[^\s"\\]*')
 """A value that needs no quotes in a filter."""
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SINCE = re.compile(r"(\d{1,6})([smhdw])")
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 class Search(NamedTuple):
@@ -143,10 +141,7 @@ def _with(found: Search, name: str, written: str, now: int) -> Search:
         case "error":
             return found._replace(error=value)
         case "since":
-            length = _SINCE.fullmatch(value)
-            if length is None:
-                return _hint(found, f"since: must be 30m, 24h or 7d, not {value}.")
-            begin = now - int(length[1]) * _UNITS[length[2]] * MICROSECONDS
+            begin = now - bounded_microseconds(seconds_of(value))
             return found._replace(which=which._replace(since=begin))
     if name.startswith("args."):
         path = tuple(name.removeprefix("args.").split("."))

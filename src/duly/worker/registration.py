@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Mapping
 
-from duly.core.amounts import kept_microseconds
+from duly.core.amounts import bounded_microseconds
 from duly.core.served_queues import ServedQueues
 from duly.store.ops.upkeep import RegisterWorker
 from duly.version import VERSION
@@ -23,7 +23,7 @@ def registration(
     """Return the op for a worker of this process; `lanes` are those of the tasks it sees to."""
     # Sorted, so that all workers of a program register the same list.
     lanes = dict(sorted(lanes.items()))
-    kept = {task: kept_microseconds(seconds) for task, seconds in retentions.items()}
+    kept = {task: bounded_microseconds(seconds) for task, seconds in retentions.items()}
     return RegisterWorker(
         worker_id,
         platform.node(),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from duly.clock import MICROSECONDS, jitter, monotonic
-from duly.core.amounts import kept_microseconds
+from duly.core.amounts import bounded_microseconds
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import ClaimsHandedBack, EventBus, RunOverdue
@@ -355,9 +355,9 @@ class Pruner:
     def __init__(self, store: Store, settings: WorkerSettings) -> None:
         self._store = store
         self._op = Prune(
-            older_than=kept_microseconds(settings.retention),
-            dead_older_than=kept_microseconds(settings.dead_retention),
-            acts_older_than=kept_microseconds(settings.act_retention),
+            older_than=bounded_microseconds(settings.retention),
+            dead_older_than=bounded_microseconds(settings.dead_retention),
+            acts_older_than=bounded_microseconds(settings.act_retention),
             limit=TICK_BATCH,
         )
         # Workers with other settings delete other runs, so that is another duty.
