@@ -50,10 +50,7 @@ def enqueue_dialogue(
 def execute_dialogue(
     connection: Connection, write: Callable[..., Dialogue[A]], wake: Hook | None = None
 ) -> A:
-    """Run the dialogue over a connection. Call `wake` after its transaction has committed.
-
-    If the library has no such hook, the dialogue itself sends the notification (`hint=True`).
-    """
+    """Run the dialogue over a connection. Call `wake` after its transaction has committed."""
     if isinstance(connection, RunConnection):
         connection = current().connection
     adapter = _adapter_of(connection)
@@ -62,16 +59,12 @@ def execute_dialogue(
             f"{_named(connection)} is asynchronous: await aenqueue(…) or asend_event(…) instead"
         )
     execute: Callable[[Any, ExternalStatement], Row] = adapter.execute
-    hooks = _hooks_of(adapter, connection) if wake is not None else None
-    dialogue = write(hint=wake is not None and hooks is None)
+    statements = _checked(adapter, connection, write, wake)
     try:
-        statement = next(dialogue)
+        statement = next(statements)
         while True:
-            _check(adapter, connection, statement)
-            statement = dialogue.send(execute(connection, statement))
+            statement = statements.send(execute(connection, statement))
     except StopIteration as answer:
-        if hooks is not None and wake is not None:
-            hooks.add(connection, suppress_errors(wake))
         found: A = answer.value
         return found
 
@@ -87,16 +80,12 @@ async def aexecute_dialogue(
             "thread if necessary"
         )
     execute: Callable[[Any, ExternalStatement], Awaitable[Row]] = adapter.execute
-    hooks = _hooks_of(adapter, connection) if wake is not None else None
-    dialogue = write(hint=wake is not None and hooks is None)
+    statements = _checked(adapter, connection, write, wake)
     try:
-        statement = next(dialogue)
+        statement = next(statements)
         while True:
-            _check(adapter, connection, statement)
-            statement = dialogue.send(await execute(connection, statement))
+            statement = statements.send(await execute(connection, statement))
     except StopIteration as answer:
-        if hooks is not None and wake is not None:
-            hooks.add(connection, suppress_errors(wake))
         found: A = answer.value
         return found
 
@@ -112,9 +101,30 @@ def _adapter_of(connection: object) -> _ConnectionAdapter:
     )
 
 
-def _hooks_of(adapter: _ConnectionAdapter, connection: Connection) -> CommitHooks | None:
-    hooks = adapter.hooks
-    return hooks if hooks is not None and hooks.are_available(connection) else None
+def _checked(
+    adapter: _ConnectionAdapter,
+    connection: Connection,
+    write: Callable[..., Dialogue[A]],
+    wake: Hook | None,
+) -> Dialogue[A]:
+    """Run the dialogue, with a check of each statement, and let the commit call `wake`.
+
+    If the library has no hook for commits, the dialogue itself sends the hint (`hint=True`).
+    """
+    hooks = None if wake is None else adapter.hooks
+    if hooks is not None and not hooks.are_available(connection):
+        hooks = None
+    dialogue = write(hint=wake is not None and hooks is None)
+    try:
+        statement = next(dialogue)
+        while True:
+            _check(adapter, connection, statement)
+            statement = dialogue.send((yield statement))
+    except StopIteration as answer:
+        if hooks is not None and wake is not None:
+            hooks.add(connection, suppress_errors(wake))
+        found: A = answer.value
+        return found
 
 
 def _check(adapter: _ConnectionAdapter, connection: object, statement: ExternalStatement) -> None:
