@@ -1,6 +1,5 @@
 """The context of a running task: what it can read and write about its own run."""
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from duly.core.record import Claim, StepRecord
-from duly.core.states import plain_tags
+from duly.core.states import tags_of_caller
 from duly.core.unresolved_steps import effect_key
 from duly.errors import BadOption, CancelRequested, NoCurrentRun, StepNotAwaited
 from duly.open_steps import OpenSteps, StepVanished, Suspend
@@ -121,7 +120,7 @@ class RunContext:
     @property
     def tags(self) -> dict[str, str]:
         """The tags that the run was enqueued with."""
-        return plain_tags(json.loads(self._claim.tags)) if self._claim.tags else {}
+        return tags_of_caller(self._claim.tags)
 
     @property
     def log(self) -> "RunLogger":

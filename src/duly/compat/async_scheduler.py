@@ -24,7 +24,7 @@ from duly.clock import MICROSECONDS, new_id
 from duly.compat.async_cutover import move_once_tasks
 from duly.core.instants import moment
 from duly.core.record import RunRecord
-from duly.core.states import FINAL, State
+from duly.core.states import FINAL, State, stored_tags
 from duly.errors import BadOption, LockBusy, ScheduleExists
 from duly.extend import run_in_thread
 from duly.limits import PAGE, TICK_BATCH
@@ -365,7 +365,7 @@ def _is_waiting(run: RunRecord) -> bool:
 
 
 def _log(run: RunRecord, kinds: Mapping[str, TaskType]) -> SchedulerLog:
-    name = json.loads(run.tags or "{}")[_TAG]
+    name = stored_tags(run.tags)[_TAG]
     kind = kinds.get(name, TaskType.ONCE)  # Only moved tasks have no schedule.
     status = LastRunStatus.RUNNING
     if run.state in FINAL:

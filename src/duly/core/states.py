@@ -120,6 +120,11 @@ def stored_tags(text: str | None) -> dict[str, str]:
     return {name: value for name, value in found if isinstance(value, str)}
 
 
+def tags_of_caller(text: str | None) -> dict[str, str]:
+    """Return the stored tags of a run without duly's own."""
+    return plain_tags(stored_tags(text))
+
+
 def plain_tags(tags: dict[str, str]) -> dict[str, str]:
     """Return the tags without duly's own."""
     return {name: value for name, value in tags.items() if not name.startswith(RESERVED_TAGS)}

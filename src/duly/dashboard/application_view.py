@@ -7,7 +7,7 @@ from duly.clock import monotonic
 from duly.core.call_view import CallView
 from duly.core.display import display
 from duly.core.record import RunRecord
-from duly.core.states import PARENT_TAG, State, plain_tags, stored_tags
+from duly.core.states import PARENT_TAG, State, tags_of_caller
 from duly.core.why import Reason
 from duly.dashboard.protocols import (
     Application,
@@ -184,7 +184,7 @@ class ApplicationView:
             (
                 run._replace(claimed_at=starts.get(run.id, run.claimed_at)),
                 self.short_arguments(run),
-                plain_tags(stored_tags(run.tags)),
+                tags_of_caller(run.tags),
             )
             for run in runs
         ]

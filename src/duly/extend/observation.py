@@ -1,13 +1,12 @@
 """Tells subscribers how attempts ended, and reports the errors of extensions."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from traceback import format_exception
 
 from duly.app import Duly
-from duly.core.states import FINAL, State, plain_tags
+from duly.core.states import FINAL, State, tags_of_caller
 from duly.core.verdict import Finish, Verdict
 from duly.events import AttemptEnded, EngineFailed, Event
 
@@ -85,5 +84,5 @@ def _ended(event: AttemptEnded) -> EndedAttempt:
         waited=None if event.waited is None else timedelta(microseconds=event.waited),
         error=event.error,
         traceback=event.traceback,
-        tags=plain_tags(json.loads(claim.tags)) if claim.tags else {},
+        tags=tags_of_caller(claim.tags),
     )

@@ -6,7 +6,6 @@ ends as interrupted. It stays visible and can be retried, but never runs again b
 run that a newer one replaces ends as cancelled if the process that replaced it died midway.
 """
 
-import json
 import os
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from duly.clock import boot_id, new_id
 from duly.core.outcome import Cancelled, Outcome, Refused
 from duly.core.record import Claim
-from duly.core.states import RESERVED_TAGS
+from duly.core.states import RESERVED_TAGS, stored_tags
 from duly.store.protocol import Store
 from duly.store.reads import RunFilter
 
@@ -71,7 +70,7 @@ def admission(store: Callable[[], Store], *, persisted: bool) -> Callable[[Claim
     """Return the function that decides whether a run of a task may start."""
 
     def admit(claim: Claim) -> Outcome | None:
-        tags = json.loads(claim.tags) if claim.tags and RESERVED_TAGS in claim.tags else {}
+        tags = stored_tags(claim.tags) if claim.tags and RESERVED_TAGS in claim.tags else {}
         if not persisted:
             refused = _refused(claim, tags.get(ACCEPTER_TAG), store())
             if refused is not None:

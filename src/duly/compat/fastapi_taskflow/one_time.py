@@ -1,6 +1,5 @@
 """Tasks that run once, at a time chosen while the program runs."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from duly.compat.fastapi_taskflow.records import arguments_of, iso, now
 from duly.core.instants import moment
 from duly.core.key import check_key
 from duly.core.record import RunRecord
-from duly.core.states import RESERVED_TAGS, plain_tags
+from duly.core.states import RESERVED_TAGS, plain_tags, stored_tags
 from duly.errors import BadOption
 from duly.limits import PAGE, TAG_CHARACTERS
 from duly.store.ops.operators import Cancel, ResetKey
@@ -126,7 +125,7 @@ class OneTimeTasks:
         return any(answer in {"cancelled", "requested"} for answer in answers)
 
     def _shown(self, run: RunRecord) -> ScheduledOnce:
-        tags = json.loads(run.tags) if run.tags else {}
+        tags = stored_tags(run.tags)
         token = token_of(run.arguments)
         args, kwargs = arguments_of(self._duly, run) if token is None else ((), {})
         return ScheduledOnce(

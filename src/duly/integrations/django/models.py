@@ -1,11 +1,10 @@
 """Read-only models of runs and schedules for Django's admin. Only duly writes the rows."""
 
-import json
 from typing import Any, ClassVar
 
 from django.db import models
 
-from duly.core.states import DEAD, State
+from duly.core.states import DEAD, State, stored_tags
 from duly.integrations.django.fields import InstantField, RunIdField
 
 _STATES = [(state.value, state.value) for state in State]
@@ -94,7 +93,7 @@ class Run(_ReadOnlyModel):
     @property
     def schedule(self) -> str | None:
         """The schedule that created the run, or None."""
-        return json.loads(self.tags).get("schedule") if self.tags else None
+        return stored_tags(self.tags).get("schedule")
 
 
 class DeadLetterManager(ReadOnlyManager):
