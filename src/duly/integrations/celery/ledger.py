@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import celery
 
+from duly.core.addresses import shown_address
 from duly.errors import BadOption
 from duly.guard import Guard
 from duly.observe.logs import log_notice
@@ -40,7 +41,7 @@ def guard_on_broker(app: celery.Celery) -> Guard:
     guard = Guard(url, namespace=prefix, on_eviction="refuse")
     log_notice(
         f"the Celery application {name!r} has no guard setting, so it keeps the keys of its tasks "
-        f"in its broker, {_without_login(url)}"
+        f"in its broker, {shown_address(url)}"
     )
     return guard
 
@@ -82,8 +83,3 @@ def _ledger_url(name: str, broker: str) -> str:
     # Built without urlunsplit, which drops the // of an empty host for unknown schemes.
     query = f"?{urlencode(kept)}" if kept else ""
     return f"{_SCHEMES[given.scheme]}://{given.netloc}{given.path}{query}"
-
-
-def _without_login(url: str) -> str:
-    scheme, _, place = url.partition("?")[0].partition("://")
-    return f"{scheme}://{place.rpartition('@')[2]}"
