@@ -8,6 +8,8 @@ from functools import cache, partial
 from typing import Protocol
 
 MICROSECONDS = 1_000_000
+FIRST_PAUSE = 0.01
+"""Seconds. The first and the shortest pause of a caller that polls."""
 
 if hasattr(time, "CLOCK_BOOTTIME"):
     # Unlike CLOCK_MONOTONIC, this clock continues while the machine is suspended. So a laptop that
@@ -104,6 +106,12 @@ def new_secret() -> str:
 def wall_seconds() -> float:
     """Return the wall time of this host, for values that only this host compares."""
     return time.time()
+
+
+def longer_pause(pause: float, *, longest: float, left: float) -> float:
+    """Return the next pause of a caller that polls: up to twice as long, within the time left."""
+    grown = min(2 * pause, longest) * (0.5 + jitter() / 2)
+    return min(left, max(grown, FIRST_PAUSE))
 
 
 def jitter() -> float:

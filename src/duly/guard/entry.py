@@ -8,13 +8,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from duly.async_threads import run_in_thread
-from duly.clock import MICROSECONDS, jitter, monotonic, new_id
+from duly.clock import FIRST_PAUSE, MICROSECONDS, longer_pause, monotonic, new_id
 from duly.errors import Busy, ClaimLost, KeyConflict, StoreError
 from duly.guard.claim import GuardClaim
 from duly.guard.threads import HelperJob, HelperThreads
 from duly.store.ops.guard import Guarded
 
-_SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
 
 
@@ -49,7 +48,7 @@ class KeyEntry:
         job: HelperJob | None = None
         try:
             with self._entering():
-                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                owner, until, pause = new_id(), monotonic() + self._wait, FIRST_PAUSE
                 while True:
                     job = HelperJob(partial(self._attempt, owner))
                     self._threads.submit(job)
@@ -77,7 +76,7 @@ class KeyEntry:
         job: HelperJob | None = None
         try:
             with self._entering():
-                owner, until, pause = new_id(), monotonic() + self._wait, _SHORTEST_PAUSE
+                owner, until, pause = new_id(), monotonic() + self._wait, FIRST_PAUSE
                 while True:
                     job = HelperJob(partial(self._attempt, owner))
                     await run_in_thread(job.run)
@@ -145,8 +144,7 @@ class KeyEntry:
         left = until - monotonic()
         if left <= 0:
             raise Busy(self._key, found.holder, found.left / MICROSECONDS)
-        grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
-        return min(left, max(grown, _SHORTEST_PAUSE))
+        return longer_pause(pause, longest=_LONGEST_PAUSE, left=left)
 
 
 def _record_end(claim: GuardClaim, error: BaseException | None) -> None:

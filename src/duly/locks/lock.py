@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from duly.actor import actor_of
 from duly.app_protocol import AppProtocol
 from duly.async_threads import run_in_thread
-from duly.clock import MICROSECONDS, jitter, monotonic, new_id
+from duly.clock import FIRST_PAUSE, MICROSECONDS, longer_pause, monotonic, new_id
 from duly.core.key import check_name
 from duly.errors import BadOption, LockBusy
 from duly.interrupts import defer_interrupts
@@ -22,7 +22,6 @@ from duly.locks.held_lock import HeldLock
 from duly.locks.ownership import Ownership, acquire_ownership
 from duly.store.ops.locks import Locked
 
-_SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 
 
@@ -86,7 +85,7 @@ class Lock:
     def acquire(self, timeout: float | _DefaultTimeout | None = _OWN) -> HeldLock:
         """Take the lock. Wait up to `timeout` seconds, then raise LockBusy."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
-        pause = _SHORTEST_PAUSE
+        pause = FIRST_PAUSE
         while isinstance(found := self._try(owner, caller), Locked):
             pause = self._pause(pause, until, found, caller)
             time.sleep(pause)
@@ -98,7 +97,7 @@ class Lock:
     ) -> HeldLock:
         """Take the lock without blocking the event loop."""
         owner, caller, until = new_id(), _caller(), self._deadline(timeout)
-        pause = _SHORTEST_PAUSE
+        pause = FIRST_PAUSE
         while isinstance(
             found := await run_in_thread(lambda: self._try(owner, caller), undo=_release_lock),
             Locked,
@@ -163,8 +162,7 @@ class Lock:
         if left <= 0:
             raise LockBusy(self.name, found.holder, found.left / MICROSECONDS)
         # If the holder has died, the lock is free when its time is over, and not before.
-        grown = min(2 * pause, _LONGEST_PAUSE) * (0.5 + jitter() / 2)
-        return min(left, max(grown, _SHORTEST_PAUSE))
+        return longer_pause(pause, longest=_LONGEST_PAUSE, left=left)
 
 
 def _release_lock(tried: HeldLock | Locked) -> None:
