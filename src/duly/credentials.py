@@ -3,6 +3,7 @@
 import hashlib
 import ipaddress
 from asyncio import Semaphore, sleep
+from base64 import b64decode
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,18 @@ def check_password(name: str, password: str) -> None:
             f"the password of {name!r} is too easy to guess: use at least {PASSWORD_LENGTH} "
             f"characters, {PASSWORD_CHARACTERS} of them different"
         )
+
+
+def read_basic(header: str) -> tuple[str, str] | None:
+    """Return the name and the password of a Basic `Authorization` header, or None."""
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, password = b64decode(text, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    return (name, password) if colon else None
 
 
 class TooManyTries(Exception):

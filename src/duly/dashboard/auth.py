@@ -5,7 +5,6 @@ import hmac
 import inspect
 import math
 import string
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from starlette.requests import Request
 
 from duly.clock import new_secret, wall_seconds
 from duly.core.class_codecs import signature_of
-from duly.credentials import LoginLimit, check_password, client_key
+from duly.credentials import LoginLimit, check_password, client_key, read_basic
 from duly.errors import BadOption
 from duly.limits import SESSION_SECONDS, TOKEN_BITS
 
@@ -176,13 +175,10 @@ class BasicAuth:
 
     async def __call__(self, request: Request) -> Viewer | None:
         """Return the viewer whose name and password are in the request."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
+        given = read_basic(request.headers.get("authorization", ""))
+        if given is None:
             return None
-        try:
-            name, _, password = b64decode(given, validate=True).decode().partition(":")
-        except ValueError:
-            name = password = ""
+        name, password = given
         address = client_of(request)
         await self._limit.wait(address, name)
         expected_hash, role = self._known.get(name, (b"", "viewer"))

@@ -3,14 +3,13 @@
 import hmac
 import inspect
 from abc import ABC, abstractmethod
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from duly.credentials import LoginLimit, TooManyTries, check_password
+from duly.credentials import LoginLimit, TooManyTries, check_password, read_basic
 from duly.errors import BadOption
 from duly.host_names import LOOPBACK_HOSTS, check_hosts, host_name
 from duly.integrations.fastapi.rejections import require_auth
@@ -134,7 +133,7 @@ def _basic(backend: TaskAuthBackend, realm: str) -> Callable[[Request], Awaitabl
     challenge = {"WWW-Authenticate": f'Basic realm="{shown}", charset="UTF-8"'}
 
     async def user(request: Request) -> str:
-        pair = _credentials(request.headers.get("authorization", ""))
+        pair = read_basic(request.headers.get("authorization", ""))
         if pair is None or not await _is_right(backend, pair, limit, request):
             raise HTTPException(401, "the user name or the password is missing or wrong", challenge)
         return pair[0]
@@ -163,14 +162,3 @@ async def _is_known(backend: TaskAuthBackend, pair: Pair) -> bool:
     answer: Any = await run_in_threadpool(backend.authenticate_user, *pair)
     # Await a coroutine's result: the coroutine object itself would count as a yes.
     return bool(await answer if inspect.isawaitable(answer) else answer)
-
-
-def _credentials(header: str) -> Pair | None:
-    scheme, _, text = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        user, colon, password = b64decode(text, validate=True).decode().partition(":")
-    except ValueError:
-        return None
-    return (user, password) if colon else None
