@@ -5,6 +5,7 @@ from types import EllipsisType
 
 from duly.actor import resolve_actor
 from duly.app_protocol import AppProtocol
+from duly.core.amounts import check_count
 from duly.core.key import check_queue
 from duly.core.record import QueueRecord, WorkerRecord
 from duly.errors import BadOption
@@ -73,8 +74,8 @@ class Queues:
 
 
 def _count(what: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise BadOption(f"{what} must be a whole number of at least 1, or None, not {value!r}")
+    if value is not None:
+        check_count(what, value)
     if what == "max_size" and value is not None and value > QUEUE_SIZE:
         raise BadOption(
             f"max_size must be at most {QUEUE_SIZE:,}, because duly counts the waiting runs"

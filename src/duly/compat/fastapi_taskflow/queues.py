@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from duly.core.amounts import check_count
 from duly.core.key import check_queue
 from duly.core.record import QueueRecord
 from duly.errors import BadOption, QueueFull
+from duly.limits import COUNT_CAP
 from duly.observe.logs import log_notice
 from duly.store.protocol import Store
 
 DEFAULT = "default"
 
-_MOST_COUNTED = 10_000
 """Waiting tasks are counted only up to this number, so a higher limit would never apply."""
 
 
@@ -29,13 +30,11 @@ class QueueConfig:
         """Reject invalid limits."""
         for what in ("concurrency", "max_size"):
             value = getattr(self, what)
-            if value is not None and (type(value) is not int or value < 1):
-                raise BadOption(
-                    f"{what} must be a whole number of at least 1, or None, not {value!r}"
-                )
-        if self.max_size is not None and self.max_size > _MOST_COUNTED:
+            if value is not None:
+                check_count(what, value)
+        if self.max_size is not None and self.max_size > COUNT_CAP:
             raise BadOption(
-                f"max_size must be at most {_MOST_COUNTED:,}, because no more tasks are counted, "
+                f"max_size must be at most {COUNT_CAP:,}, because no more tasks are counted, "
                 "or None"
             )
 
