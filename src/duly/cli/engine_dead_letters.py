@@ -1,6 +1,7 @@
 """Dead letters of other engines: show them, send them again, discard them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from duly.cli.dead_letters import letter_calls
 from duly.cli.output import print_block, print_note
@@ -70,23 +71,20 @@ class EngineDeadLetterSelection:
 
         Leave those of other applications.
         """
-        if self._named:
-            ids = [letter.id for letter in self._named]
-            return self._dead_letters.replay(ids, rate=rate, reason=reason, progress=progress)
-        if self._which is None:
-            return DeadLetterResult(0, 0)
-        return self._dead_letters.replay(
-            which=self._which, rate=rate, reason=reason, progress=progress
-        )
+        return self._act(partial(self._dead_letters.replay, rate=rate), reason, progress)
 
     def discard(self, *, reason: str, progress: Progress) -> DeadLetterResult:
         """Discard the dead letters: they need no further action."""
+        return self._act(self._dead_letters.discard, reason, progress)
+
+    def _act(
+        self, act: Callable[..., DeadLetterResult], reason: str, progress: Progress
+    ) -> DeadLetterResult:
         if self._named:
-            ids = [letter.id for letter in self._named]
-            return self._dead_letters.discard(ids, reason=reason, progress=progress)
+            return act([letter.id for letter in self._named], reason=reason, progress=progress)
         if self._which is None:
             return DeadLetterResult(0, 0)
-        return self._dead_letters.discard(which=self._which, reason=reason, progress=progress)
+        return act(which=self._which, reason=reason, progress=progress)
 
     def print_skipped(self) -> None:
         """Print how many dead letters are left because only another application could send them."""
