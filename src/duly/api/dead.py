@@ -6,13 +6,13 @@ from typing import Any
 
 from duly.actor import resolve_actor
 from duly.api.bulk_writes import BulkResult, Progress, apply_each
-from duly.api.runs import Filter, Page, Runs
+from duly.api.runs import Filter, Page, Runs, every_run
 from duly.app_protocol import AppProtocol
 from duly.core.amounts import check_rate
 from duly.core.record import DeadLetterGroup, RunRecord
 from duly.core.states import DEAD
 from duly.errors import BadOption
-from duly.limits import PAGE, PAGE_DEFAULT
+from duly.limits import PAGE_DEFAULT
 from duly.run import Run, check_reason
 from duly.store.ops.operators import DiscardDead, RetryRun
 from duly.task import Task
@@ -98,7 +98,7 @@ class DeadRuns:
 
     def count(self, which: Filter) -> int:
         """Return how many dead letters a filter selects now."""
-        return sum(1 for _ in self._selected(which))
+        return sum(1 for _ in self._targets(None, which))
 
     def _each(
         self,
@@ -120,22 +120,12 @@ class DeadRuns:
         self, run_ids: str | Sequence[str] | None, which: Filter | None
     ) -> Iterator[Run[Any]]:
         if which is not None:
-            yield from self._selected(which)
+            yield from every_run(self._runs, which._replace(state=_only_dead(which.state)))
         elif run_ids is not None:
             named = (run_ids,) if isinstance(run_ids, str) else tuple(run_ids)
             # All ids are looked up before any run is changed, so a wrong id leaves nothing half
             # done.
             yield from [self._runs.get(run_id) for run_id in named]
-
-    def _selected(self, which: Filter) -> Iterator[Run[Any]]:
-        cursor = None
-        only_dead = which._replace(state=_only_dead(which.state))
-        while True:
-            page = self._runs.page(only_dead, limit=PAGE, cursor=cursor)
-            yield from page
-            cursor = page.cursor
-            if cursor is None:
-                return
 
 
 def _only_dead(state: str | Sequence[str] | None) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """`app.runs`: list, cancel, reschedule and retry runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -166,6 +166,17 @@ class Runs:
             lane=None if definition is None else with_slot(run.lane, definition.slot),
             other_names=self._app.registry.other_names(run.task),
         )
+
+
+def every_run(runs: Runs, which: Filter, *, page_size: int = PAGE) -> Iterator[Run[Any]]:
+    """Yield all runs that a filter selects, newest first. They are read page by page."""
+    cursor = None
+    while True:
+        page = runs.page(which, limit=page_size, cursor=cursor)
+        yield from page
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def _states(state: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from duly import faultpoints
+from duly.api.runs import Filter, every_run
 from duly.app import Duly
 from duly.app_store import TEST_URLS
 from duly.clock import MICROSECONDS
 from duly.core.suggestions import nearest
 from duly.errors import BadOption
-from duly.limits import PAGE
 from duly.run import Run
 from duly.store.due_schedules import fire_due
 from duly.store.ops.recovery import Recover
@@ -142,14 +142,7 @@ class Harness:
 
     def _runs_of(self, what: Task[..., Any] | Call[Any]) -> list[Run[Any]]:
         name = what.name if isinstance(what, Task) else what.op.task
-        found: list[Run[Any]] = []
-        cursor = None
-        while True:
-            page = self.app.runs.list(task=name, limit=PAGE, cursor=cursor)
-            found += page
-            cursor = page.cursor
-            if cursor is None:
-                break
+        found = list(every_run(self.app.runs, Filter(task=name)))
         if isinstance(what, Call):
             found = [run for run in found if run.record.arguments == what.op.arguments]
         return found[::-1]

@@ -1,12 +1,13 @@
 """The operations of the routes: show tasks, and act on them on behalf of a user."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from duly import Filter
 from duly.api.prune import prune
+from duly.api.runs import every_run
 from duly.clock import MICROSECONDS
 from duly.compat.fastapi_taskflow.context import func_name as name_shown
 from duly.compat.fastapi_taskflow.manager import TaskManager
@@ -21,7 +22,7 @@ from duly.errors import (
     StepNotResolved,
     TaskNotRegistered,
 )
-from duly.limits import NAME_BYTES, PAGE, SCAN_RUNS, TICK_BATCH
+from duly.limits import NAME_BYTES, SCAN_RUNS, TICK_BATCH
 from duly.store.ops.operators import RecordAuditEntry
 from duly.store.ops.upkeep import Prune
 
@@ -193,9 +194,9 @@ class TaskOperations:
         """Retry all failed or interrupted tasks that were added since then."""
         after = self._after(since)
         task_ids = (
-            task_id
+            run.id
             for task in self._tasksname_of(func_name)
-            for task_id in self._dead(Filter(sorted(DEAD), task, since=after))
+            for run in every_run(self._duly.runs, Filter(sorted(DEAD), task, since=after))
         )
         return self.retry_all(task_ids, actor)
 
@@ -216,15 +217,6 @@ class TaskOperations:
         act = RecordAuditEntry(name_of(actor), _FORGET, f"history older than {value} {unit}")
         deleted = prune(self._duly.store, op, act=act)
         return {"deleted": deleted, "store": 0, "backend": deleted}
-
-    def _dead(self, which: Filter) -> Iterator[str]:
-        cursor = None
-        while True:
-            page = self._duly.runs.page(which, limit=PAGE, cursor=cursor)
-            yield from (run.id for run in page)
-            cursor = page.cursor
-            if cursor is None:
-                return
 
     def _tasksname_of(self, func_name: str | None) -> list[str | None]:
         """Return the tasks whose functions have a name. None stands for any task."""

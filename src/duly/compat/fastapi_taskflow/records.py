@@ -1,13 +1,15 @@
 """Converts runs to task records."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
-from duly import Duly
+from duly import Duly, Filter
 from duly.api.json_forms import run_summary
+from duly.api.runs import every_run
 from duly.clock import SystemClock
 from duly.compat.fastapi_taskflow.admission import RUN_KEY_TAG
 from duly.compat.fastapi_taskflow.context import func_name
@@ -157,16 +159,9 @@ class TaskStore:
 
     def list(self, limit: int = _LONGEST_LIST) -> "list[TaskRecord]":
         """Return the newest records, without their log lines."""
-        return [self._with_arguments(self.record(run), run) for run in self._newest(limit)]
-
-    def _newest(self, limit: int) -> Iterator[RunRecord]:
-        cursor = None
-        while limit > 0:
-            page = self._duly.runs.list(limit=min(limit, PAGE), cursor=cursor)
-            yield from (run.record for run in page)
-            limit, cursor = limit - len(page), page.cursor
-            if cursor is None:
-                return
+        runs = every_run(self._duly.runs, Filter(), page_size=max(1, min(limit, PAGE)))
+        newest = (run.record for run in islice(runs, max(0, limit)))
+        return [self._with_arguments(self.record(run), run) for run in newest]
 
     def record(
         self, run: RunRecord, lines: Sequence[LogLine] = (), *, arguments: bool = False
