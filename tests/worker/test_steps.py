@@ -492,13 +492,22 @@ class TestSleep:
         assert run.state == "queued"
         assert run.cancel() == "cancelled"
 
-    @pytest.mark.parametrize("seconds", [-1, "soon", float("nan"), 1e12])
-    def test_what_is_no_time_is_refused(self, app, seconds):
+    @pytest.mark.parametrize(
+        ("seconds", "words"),
+        [
+            (-1, "from 0 to"),
+            ("soon", "a number of seconds or a timedelta"),
+            (True, "a number of seconds or a timedelta"),
+            (float("nan"), "from 0 to"),
+            (1e12, "from 0 to"),
+        ],
+    )
+    def test_a_sleep_of_no_valid_length_is_refused(self, app, seconds, words):
         @app.task(name="order")
         def order() -> None:
             duly.sleep("long", seconds)
 
-        assert "from 0 to" in (drained(app, order.enqueue()).record.error or "")
+        assert words in (drained(app, order.enqueue()).record.error or "")
 
 
 class TestEvents:

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from duly.clock import MICROSECONDS
 from duly.context import RunContext, current
+from duly.core.amounts import microseconds
 from duly.core.key import check_name
 from duly.core.payload import decode_value
 from duly.core.record import StepRecord
@@ -141,13 +142,13 @@ async def _astep(
 
 def sleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep. It needs no worker meanwhile."""
-    _wait(name, _await, name, "sleep", None, _microseconds("a sleep", seconds))
+    _wait(name, _await, name, "sleep", None, microseconds("a sleep", seconds))
 
 
 @must_be_awaited
 async def asleep(name: str, seconds: float | timedelta) -> None:
     """Let the run sleep, in an `async def` task; see `sleep`."""
-    after = _microseconds("a sleep", seconds)
+    after = microseconds("a sleep", seconds)
     await _wait_async(name, _await, name, "sleep", None, after)
 
 
@@ -312,7 +313,7 @@ def _wait_for_event(
     context: RunContext, event: str, timeout: float | timedelta | None, name: str | None
 ) -> Any:  # noqa: ANN401 - what was sent
     check_name("event", event)
-    after = None if timeout is None else _microseconds("timeout", timeout)
+    after = None if timeout is None else microseconds("timeout", timeout)
     found = _await(context, name or f"event:{event}", "wait", event, after)
     if found.result is None:
         raise TimeoutError(f"event {event!r} did not arrive in time")
@@ -390,10 +391,3 @@ def _check_kind(known: StepRecord, kind: str) -> None:
             f"step {known.name!r} is recorded as a {known.kind}, and the code now has a {kind} of "
             "that name: give the new step another name while earlier runs are still live"
         )
-
-
-def _microseconds(what: str, value: float | timedelta) -> int:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(seconds, int | float) or not 0 <= seconds <= DELAY_SECONDS:
-        raise BadOption(f"{what} must be from 0 to {DELAY_SECONDS} seconds, not {value!r}")
-    return int(seconds * MICROSECONDS)
