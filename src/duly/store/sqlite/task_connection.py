@@ -17,6 +17,12 @@ from duly.errors import BadOption, TransactionEnded, TransactionTooLong
 from duly.interrupts import last_interrupt
 from duly.store.task_connection import ENDS_WITH_ITS_RUN, IS_OVER
 
+ROLLED_BACK_BY_A_STATEMENT = (
+    "a statement rolled back this run's transaction, as INSERT OR ROLLBACK does and a full disk "
+    "can do, so nothing was committed; raise the error of that statement again, or use statements "
+    "that undo only their own changes"
+)
+
 _PATIENCE = 0.002
 _TRIES = 1_000
 _KNOWN_CURSORS = 100
@@ -89,7 +95,8 @@ class SqliteTaskConnection(sqlite3.Connection):
         """The lock that every call holds."""
         self.taken_away: TransactionTooLong | None = None
         """Why the body can no longer use the connection."""
-        self._ender: int | None = None
+        self._ender: int | None = threading.get_ident()
+        """The engine's thread that uses the connection, before and after the body does."""
         self._has_ended = False
         self._is_closed = False
         self._refused = False
@@ -100,15 +107,22 @@ class SqliteTaskConnection(sqlite3.Connection):
 
     def check(self) -> None:
         """Raise if the connection was taken away, or if its transaction has ended."""
-        if self.taken_away is not None and self._ender != threading.get_ident():
-            raise self.taken_away
         if self._is_closed:
-            raise TransactionEnded(IS_OVER)
+            raise self.taken_away or TransactionEnded(IS_OVER)
+        if self._ender != threading.get_ident():
+            self.check_end()
 
     def check_time(self) -> None:
         """Raise if the transaction took too long, even on the thread that has reserved it."""
         if self.taken_away is not None:
             raise self.taken_away
+
+    def check_end(self) -> None:
+        """Raise if the transaction must not be committed."""
+        self.check_time()
+        if not self.in_transaction:
+            # Every further statement would be committed by itself.
+            raise TransactionEnded(ROLLED_BACK_BY_A_STATEMENT)
 
     def refusal_of(self, error: sqlite3.Error) -> BaseException:
         """Return the exception for an error of the driver. It is our own if the guard refused."""

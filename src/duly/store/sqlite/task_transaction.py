@@ -118,7 +118,7 @@ class SqliteTaskTransaction:
             connection = self.connection
             connection.take_back()
             try:
-                connection.check_time()
+                connection.check_end()
                 with driver_errors(self._store.path):
                     faultpoints.hit("transaction.before_settle")
                     answer = write(self._store.transaction_of(connection.cursor()))
