@@ -6,7 +6,8 @@ import time
 import pytest
 
 from duly import current
-from duly.store.postgres import pool, task_transaction
+from duly.store import task_transaction
+from duly.store.postgres import pool
 from duly.store.postgres import store as postgres_store
 from tests.servers.processes import wait_until
 

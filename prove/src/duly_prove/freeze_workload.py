@@ -16,7 +16,8 @@ from duly.app import Duly
 from duly.store.ops.op import A, Op, OpWriter
 from duly.store.ops.runs import Settle, Settled
 from duly.store.ops.updates import RunUpdate
-from duly.store.protocol import Store, TaskTransaction
+from duly.store.protocol import Store
+from duly.store.task_transaction import TaskTransaction
 from duly_prove.observation_log import ObservationLog
 from duly_prove.workload import app as workload
 from duly_prove.workload import observations

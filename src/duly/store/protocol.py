@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from duly.core.record import (
     DeadLetterGroup,
 )
-from duly.errors import TransactionTooLong
 from duly.store.heartbeats import Heartbeats, LivenessHandle
 from duly.store.hints import HintChannel
 from duly.store.ops.op import Op
-from duly.store.ops.runs import Accepted, Enqueue, Settle, Settled
-from duly.store.ops.steps import EndStep, SendEvent
-from duly.store.ops.updates import RunUpdate
+from duly.store.ops.runs import Accepted, Enqueue
+from duly.store.ops.steps import SendEvent
 from duly.store.reads import DeadLetterFilter, Inspector
 from duly.store.schema import MigratableStore
 
-if TYPE_CHECKING:  # Programs that only enqueue do not load the modules of the guard.
+if TYPE_CHECKING:  # Programs that only enqueue do not load the modules of the guard and of tasks.
     from duly.store.ops.guard import DeadLetterRecord, GuardedKey
+    from duly.store.task_transaction import TaskTransaction
 
 
 class ExternalStatement(NamedTuple):
@@ -67,38 +66,6 @@ class Ledger(Protocol):
     def close(self) -> None: ...
 
 
-class TaskTransaction(Protocol):
-    """A transaction in the store's database that commits together with the end of one run."""
-
-    too_long: TransactionTooLong | None
-    """The reason, if the transaction took too long and was rolled back while its body ran."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the connection was lost while the transaction was open."""
-        ...
-
-    @property
-    def connection(self) -> Any: ...  # noqa: ANN401 - the driver's own connection, for the user
-    def settle_and_commit(self, op: Settle, updates: Sequence[RunUpdate] = ()) -> Settled:
-        """Write the reports and the end of the attempt, and commit all or nothing."""
-        ...
-
-    def record(self, op: EndStep) -> bool:
-        """Record the end of a step, as a part of the transaction."""
-        ...
-
-    def record_and_commit(self, op: EndStep) -> bool:
-        """Record the end of a step, and commit the transaction with it."""
-        ...
-
-    def commit(self) -> None:
-        """Commit the writes on the connection without the end of a run."""
-        ...
-
-    def rollback(self) -> None: ...
-
-
 class FailingWrites(NamedTuple):
     """The first and the last of a series of failed writes (monotonic times), and the reason."""
 
@@ -142,8 +109,8 @@ class Store(Inspector, HintChannel, MigratableStore, Protocol):
         """Return how long all writes on new sessions have failed; None if one was answered."""
         ...
 
-    def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
-        """Return a transaction for the body of a run, limited to `seconds` or to the default."""
+    def task_transaction(self, seconds: float | None = None) -> "TaskTransaction":
+        """Return a transaction for a task, limited to `seconds` or to the driver's default."""
         ...
 
     def live(self, worker_id: str) -> "LivenessHandle":

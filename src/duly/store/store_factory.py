@@ -3,6 +3,7 @@
 import os
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from duly.clock import Clock
@@ -13,17 +14,29 @@ from duly.store import migrator
 from duly.store.private_files import make_private_folder
 from duly.store.protocol import Store
 
+if TYPE_CHECKING:  # A supervisor does not load the modules of tasks.
+    from duly.store.task_transaction import TaskTransactionDriver
+
 STORES = ("sqlite", "postgresql", "postgres")
 """The schemes of store addresses."""
 
 
-def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) -> Store:
-    """Open a store. Set up an empty database; refuse one with an unsuitable schema."""
+def open_store(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    migrate: bool = True,
+    task_driver: "TaskTransactionDriver | None" = None,
+) -> Store:
+    """Open a store. Set up an empty database; refuse one with an unsuitable schema.
+
+    `task_driver` opens the transactions of tasks. The default is to use the store's connections.
+    """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from duly.store.sqlite.store import PACKAGE, SqliteStore  # noqa: PLC0415 - one driver only
 
-        store: Store = SqliteStore(sqlite_path(url), clock=clock)
+        store: Store = SqliteStore(sqlite_path(url), clock=clock, task_driver=task_driver)
         package = PACKAGE
     elif scheme in {"postgresql", "postgres"}:
         if util.find_spec("psycopg") is None:
@@ -31,7 +44,7 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) ->
             raise StoreRefused(message)
         from duly.store.postgres import store as postgres  # noqa: PLC0415 - an optional extra
 
-        store = postgres.PostgresStore(url)
+        store = postgres.PostgresStore(url, task_driver=task_driver)
         package = postgres.PACKAGE
     elif scheme in {"redis", "rediss", "unix"}:
         message = (

@@ -22,9 +22,10 @@ from duly.store.postgres.connection import connect
 from duly.store.postgres.pool import ConnectionPool
 from duly.store.postgres.session_settings import FROZEN, HOT
 from duly.store.postgres.store import READERS
-from duly.store.postgres.task_transaction import PostgresTaskTransaction
+from duly.store.postgres.task_transaction import PostgresTaskTransactionDriver
 from duly.store.read_deadline import limit_read_time
 from duly.store.store_factory import open_store
+from duly.store.task_transaction import TaskTransaction
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import (
@@ -234,7 +235,7 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
     other.execute("INSERT INTO account VALUES (1)")
     section = store.task_transaction(0.2)
     # The timer of a process that is stopped strikes nobody.
-    monkeypatch.setattr(PostgresTaskTransaction, "_expire", lambda _: None)
+    monkeypatch.setattr(TaskTransaction, "_expire", lambda _: None)
     section.connection.execute("UPDATE account SET id = 2")
 
     other.execute("SET lock_timeout = '20s'")
@@ -247,7 +248,7 @@ def test_a_process_that_is_frozen_in_its_body_keeps_its_locks_no_longer_than_its
 def test_a_timeout_during_the_start_of_a_task_transaction_returns_its_connection(url, monkeypatch):
     address = Address(url)
     few = ConnectionPool(address, {}, size=1, seconds=0.05)
-    section = PostgresTaskTransaction(address, few)
+    section = TaskTransaction(PostgresTaskTransactionDriver(address, few), None)
     with monkeypatch.context() as patch:
         patch.setattr(connection_module.PostgresSession, "execute", _time_out)
         with pytest.raises(AttemptTimedOut):

@@ -1,10 +1,13 @@
-"""Statements of a task that end its transaction on SQLite."""
+"""Statements of a task, and its timer, that end its transaction on SQLite."""
 
 import sqlite3
+import threading
 
 import pytest
 
-from duly.errors import TransactionEnded
+from duly.errors import TransactionEnded, TransactionTooLong
+from duly.store.sqlite.task_connection import SqliteTaskConnection
+from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import enqueue_and_claim, register, state_of, success
 from tests.store.sqlite.verbs import BOTH_JOURNALS
 
@@ -55,3 +58,26 @@ def test_a_run_whose_transaction_a_statement_rolled_back_does_not_succeed(
 
     assert state_of(store, held.run_id) == "running"
     assert entries() == []
+
+
+def test_a_task_that_ends_during_the_rollback_of_its_timer_does_not_disturb_it(store, monkeypatch):
+    end = SqliteTaskConnection.end
+
+    def end_after_the_task(connection):
+        task = threading.Thread(target=connection.take_back)
+        task.start()
+        task.join(0.1)  # It may have to wait for the end.
+        end(connection)
+
+    monkeypatch.setattr(SqliteTaskConnection, "end", end_after_the_task)
+    section = store.task_transaction(0.05)
+    connection = section.connection
+    wait_until(store.can_write_now, seconds=20.0, what="the rollback")
+
+    with pytest.raises(TransactionTooLong):
+        _ = section.connection
+
+    register(store)  # Another connection writes.
+    assert isinstance(section.rollback(), TransactionTooLong)
+    with pytest.raises(TransactionTooLong):
+        connection.execute("SELECT 1")

@@ -1,7 +1,6 @@
 """The `Duly` application of a Django task backend. All threads share one per alias."""
 
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -14,7 +13,6 @@ from duly.app_protocol import AppProtocol
 from duly.errors import BadOption
 from duly.extend import report_error
 from duly.integrations.django.databases import (
-    WriterLock,
     external_store,
     is_in_memory,
     is_in_test_case,
@@ -22,7 +20,7 @@ from duly.integrations.django.databases import (
     is_testing,
     url_of,
 )
-from duly.integrations.django.task_transaction import DjangoTaskTransaction
+from duly.integrations.django.task_transaction import DjangoTaskTransactionDriver
 from duly.store.migrator import check
 from duly.store.ops.runs import Enqueue
 from duly.store.protocol import Store
@@ -117,22 +115,14 @@ class DjangoDuly(Duly):
             self._own_connections_app.close()
 
     def _open_store(self) -> Store:
-        store = open_store(self._url, migrate=False)
+        driver = DjangoTaskTransactionDriver(self.database, self._report_callback_error)
+        store = open_store(self._url, migrate=False, task_driver=driver)
         try:
             self._check(store)
         except BaseException:
             store.close()
             raise
-        # The task transaction is a Django transaction, so that models write in it.
-        store.task_transaction = partial(self._task_transaction, store)  # type: ignore[method-assign]
         return store
-
-    def _task_transaction(
-        self, store: Store, seconds: float | None = None
-    ) -> DjangoTaskTransaction:
-        return DjangoTaskTransaction(
-            self.database, seconds, WriterLock(store), self._report_callback_error
-        )
 
     def _report_callback_error(self, error: BaseException) -> None:
         report_error(self, "a callback of transaction.on_commit", error)

@@ -1,9 +1,8 @@
 """The address of a store in one of Django's databases."""
 
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -127,37 +126,3 @@ def transaction_limit_seconds(alias: str) -> float:
     """Return how long a task transaction may be open. On SQLite it blocks all other writers."""
     is_sqlite = connections[alias].vendor == "sqlite"
     return SQLITE_TRANSACTION_SECONDS if is_sqlite else POSTGRES_TRANSACTION_SECONDS
-
-
-class WriterLock:
-    """The lock that serializes writers of an SQLite store. PostgreSQL stores have none."""
-
-    def __init__(self, store: Store) -> None:
-        self._lock: Any = getattr(store, "lock", None)
-        self._is_held = False
-        self._mutex = threading.Lock()
-
-    def acquire(self) -> None:
-        """Acquire the lock, and wait for it if necessary."""
-        if self._lock is not None:
-            self._lock.acquire()
-            self._is_held = True
-
-    def release(self) -> None:
-        """Release the lock. Safe to call repeatedly."""
-        with self._mutex:
-            is_held, self._is_held = self._is_held, False
-        if is_held:
-            self._lock.release()
-
-
-def roll_back_from_timer(alias: str, raw: Any, using: AbstractContextManager[Any]) -> None:  # noqa: ANN401 - the driver's own
-    """Roll back another thread's transaction, whose connection is used under this lock."""
-    # The transaction ends in any case, and the code that uses it gets the reason.
-    with suppress(Exception):
-        if connections[alias].vendor == "sqlite":
-            raw.interrupt()
-        else:
-            raw.cancel()
-    with using, suppress(Exception):
-        raw.rollback()

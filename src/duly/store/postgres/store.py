@@ -37,11 +37,12 @@ from duly.store.postgres.heartbeats import (
 )
 from duly.store.postgres.inspector import PostgresInspector
 from duly.store.postgres.pool import ConnectionPool
-from duly.store.postgres.task_transaction import PostgresTaskTransaction
+from duly.store.postgres.task_transaction import PostgresTaskTransactionDriver
 from duly.store.postgres.write_paths import WritePaths
 from duly.store.protocol import Dialogue, FailingWrites
 from duly.store.read_deadline import seconds_left
 from duly.store.schema import Schema, SchemaMigration
+from duly.store.task_transaction import TaskTransaction, TaskTransactionDriver
 from duly.store.transaction import Row
 
 PACKAGE = "duly.store.postgres"
@@ -62,8 +63,15 @@ class PostgresStore(OpWriter, PostgresInspector):
         """Return True: writes overlap, so a write does not wait for another one."""
         return True
 
-    def __init__(self, url: str, *, clock: Clock | None = None) -> None:  # noqa: ARG002 - the server has the clock
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,  # noqa: ARG002 - the server has the clock
+        task_driver: TaskTransactionDriver | None = None,
+    ) -> None:
         self.url = url
+        self._task_driver = task_driver
         self._address = Address(url)
         self._database: str | None = None
         self.shown_url = self._address.shown_url
@@ -110,9 +118,10 @@ class PostgresStore(OpWriter, PostgresInspector):
         """Return whether a statement of this application has run on the server for that long."""
         return is_server_busy(self._address, seconds)
 
-    def task_transaction(self, seconds: float | None = None) -> PostgresTaskTransaction:
-        """Return a transaction for the body of a run."""
-        return PostgresTaskTransaction(self._address, self._here().transactions, seconds)
+    def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
+        """Return a transaction for a task."""
+        own = PostgresTaskTransactionDriver(self._address, self._here().transactions)
+        return TaskTransaction(self._task_driver or own, seconds)
 
     def enqueue_on_connection(self, op: Enqueue, *, hint: bool) -> Dialogue[Accepted]:
         """Accept a run on a caller's connection. The run exists if its transaction commits."""

@@ -8,7 +8,7 @@ connection away from the handle, as soon as the call in progress has ended.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -18,7 +18,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from duly.errors import BadOption, DulyError, TransactionEnded
 from duly.store.postgres.transaction_scan import find_transaction_end
-from duly.store.task_connection import ENDS_WITH_ITS_RUN
+from duly.store.task_connection import ENDS_WITH_ITS_RUN, TaskConnection
 
 ENDED_BY_ITS_BODY = (
     "the task ended its own transaction, which must end with its run: earlier writes were not "
@@ -27,11 +27,10 @@ ENDED_BY_ITS_BODY = (
 )
 
 
-class PostgresTaskConnection(psycopg.Connection[Any]):
+class PostgresTaskConnection(TaskConnection, psycopg.Connection[Any]):
     """A connection whose transaction ends with its run."""
 
     def __init__(self, lender: psycopg.Connection[Any]) -> None:
-        self._over: DulyError | None = None
         self._raw: Any = None
         self._factories: dict[str, Any] = {}
         self._using = threading.RLock()
@@ -87,8 +86,7 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
 
     def check(self) -> None:
         """Raise the reason if it can no longer be used."""
-        if self._over is not None:
-            raise self._over
+        super().check()
         self._check_open()
 
     def wait(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the driver calls it
@@ -102,8 +100,8 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
     def _check_open(self) -> None:
         """Raise if the body has ended its transaction. The refusals do not catch every way."""
         if self._raw is not None and self._raw.transaction_status == TransactionStatus.IDLE:
-            self._over = TransactionEnded(ENDED_BY_ITS_BODY)
-            raise self._over
+            self.invalidate(TransactionEnded(ENDED_BY_ITS_BODY))
+            super().check()
 
     def cancel(self) -> None:
         """Cancel the call that is in progress, if it is still this body's."""
@@ -115,14 +113,8 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
         with self._cancelling:
             super().cancel_safe(timeout=timeout)
 
-    # -- operations that the body must not use --
-
-    def _refuse(self, *_args: object, **_options: object) -> NoReturn:
-        self.check()
-        raise BadOption(ENDS_WITH_ITS_RUN)
-
-    commit = rollback = close = __enter__ = _refuse
-    set_autocommit = tpc_begin = tpc_prepare = tpc_commit = tpc_rollback = _refuse
+    __enter__ = set_autocommit = TaskConnection._refuse  # noqa: SLF001 - of its base class
+    tpc_begin = tpc_prepare = tpc_commit = tpc_rollback = TaskConnection._refuse  # noqa: SLF001
 
     def __del__(self, *_warn: object) -> None:
         """Emit no warning: the store closes the underlying connection."""
@@ -140,11 +132,6 @@ class PostgresTaskConnection(psycopg.Connection[Any]):
             if self._raw.pipeline_status != PipelineStatus.OFF:
                 raise BadOption("exit the pipeline of this run's connection before the step ends")
             yield
-
-    def invalidate(self, why: DulyError) -> None:
-        """Make every further call fail. A call that is in progress continues."""
-        if self._over is None:
-            self._over = why
 
     def retire(self, why: DulyError) -> None:
         """Take the connection away from the body, after the call that is in progress has ended."""

@@ -55,9 +55,10 @@ from duly.store.sqlite.heartbeats import FileHeartbeats, FileLivenessHandle, hea
 from duly.store.sqlite.inspector import SqliteInspector
 from duly.store.sqlite.process_resources import SqliteResources, opening
 from duly.store.sqlite.settle import settle
-from duly.store.sqlite.task_transaction import SqliteTaskTransaction
+from duly.store.sqlite.task_transaction import SqliteTaskTransactionDriver
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.wakeup import SqliteHints
+from duly.store.task_transaction import TaskTransaction, TaskTransactionDriver
 from duly.store.transaction import Row
 from duly.store.verbs.verb import carry_out
 
@@ -69,12 +70,19 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
 
     has_one_writer = True
 
-    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        task_driver: TaskTransactionDriver | None = None,
+    ) -> None:
         self.path = Path(path).absolute()
         self.url = f"sqlite:///{self.path}"
         self.shown_url = str(self.path)
         self.notices: list[str] = []
         self._clock = clock or SystemClock()
+        self._task_driver = task_driver or SqliteTaskTransactionDriver(self.path, self._clock)
         check_place(self.path)
         self._created = create_private(self.path)
         self.folder = self.path.with_name(self.path.name + "-duly.d")
@@ -240,9 +248,9 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         """Return the transaction that is open on a cursor, as verbs see it."""
         return SqliteTransaction(cursor, self._clock)
 
-    def task_transaction(self, seconds: float | None = None) -> SqliteTaskTransaction:
-        """Return a transaction for the task body of a run."""
-        return SqliteTaskTransaction(self, seconds)
+    def task_transaction(self, seconds: float | None = None) -> TaskTransaction:
+        """Return a transaction for a task. Other writers wait while it is open."""
+        return TaskTransaction(self._task_driver, seconds, writing=self.lock.held)
 
     def send_on_connection(self, op: SendEvent, *, hint: bool) -> Dialogue[bool]:  # noqa: ARG002
         """Send an event on the caller's connection. It is sent if that transaction commits."""

@@ -1,21 +1,21 @@
-"""A connection for a task body, which another thread may take away from the body at any time.
+"""A connection for a task, which another thread may take away from the task at any time.
 
-Every call holds one lock. A thread that takes the connection away first marks it as taken, then
-interrupts the current call. After it has acquired the lock, it has the connection alone. Without
-the lock, two threads could be inside the driver, one with SQLite's own lock and the other with the
-interpreter's, and deadlock.
+Every call holds one lock. A thread that takes the connection away first makes further calls fail,
+then interrupts the current call. After it has acquired the lock, it has the connection alone.
+Without the lock, two threads could be inside the driver, one with SQLite's own lock and the other
+with the interpreter's, and deadlock.
 """
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 from weakref import ref
 
-from duly.errors import BadOption, TransactionEnded, TransactionTooLong
+from duly.errors import BadOption, DulyError, TransactionEnded
 from duly.interrupts import last_interrupt
-from duly.store.task_connection import ENDS_WITH_ITS_RUN, IS_OVER
+from duly.store.task_connection import ENDS_WITH_ITS_RUN, IS_OVER, TaskConnection
 
 ROLLED_BACK_BY_A_STATEMENT = (
     "a statement rolled back this run's transaction, as INSERT OR ROLLBACK does and a full disk "
@@ -28,77 +28,56 @@ _TRIES = 1_000
 _KNOWN_CURSORS = 100
 
 
+def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of the driver's cursor that fails if the task may not use its connection."""
+
+    def call(self: "SqliteTaskCursor", *args: Any, **options: Any) -> Any:  # noqa: ANN401 - the driver's
+        with self.connection.using:
+            self.connection.check()
+            try:
+                return method(self, *args, **options)
+            except sqlite3.DatabaseError as error:
+                raise self.connection.refusal_of(error) from error.__cause__
+
+    call.__doc__ = method.__doc__
+    return call
+
+
 class SqliteTaskCursor(sqlite3.Cursor):
     """A cursor of a task connection."""
 
     connection: "SqliteTaskConnection"
 
-    def execute(self, sql: str, parameters: Any = (), /) -> "SqliteTaskCursor":  # noqa: ANN401
-        """Execute a statement."""
-        with self.connection.using:
-            self.connection.check()
-            try:
-                super().execute(sql, parameters)
-            except sqlite3.DatabaseError as error:
-                raise self.connection.refusal_of(error) from error.__cause__
-            return self
+    execute = _checked(sqlite3.Cursor.execute)
+    fetchone = _checked(sqlite3.Cursor.fetchone)
+    fetchmany = _checked(sqlite3.Cursor.fetchmany)
+    fetchall = _checked(sqlite3.Cursor.fetchall)
+    __next__ = _checked(sqlite3.Cursor.__next__)
+    _execute_all = _checked(sqlite3.Cursor.executemany)
 
-    def executemany(self, sql: str, rows: Iterable[Any], /) -> "SqliteTaskCursor":
-        """Execute a statement for many rows."""
-        with self.connection.using:
-            self.connection.check()
-            try:
-                super().executemany(sql, self._while_lent(rows))
-            except sqlite3.DatabaseError as error:
-                raise self.connection.refusal_of(error) from error.__cause__
-            return self
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> Any:  # noqa: ANN401 - this cursor
+        """Execute a statement for many rows, until the connection is taken away."""
+        return self._execute_all(sql, self._while_usable(rows))
 
     def executescript(self, _script: str, /) -> "SqliteTaskCursor":
         """Refuse, since the driver commits before a script."""
         raise BadOption(ENDS_WITH_ITS_RUN)
 
-    def fetchone(self) -> Any:  # noqa: ANN401 - a row
-        """Return the next row."""
-        with self.connection.using:
-            self.connection.check()
-            return super().fetchone()
-
-    def fetchmany(self, size: int | None = None) -> list[Any]:
-        """Return some rows."""
-        with self.connection.using:
-            self.connection.check()
-            return super().fetchmany(self.arraysize if size is None else size)
-
-    def fetchall(self) -> list[Any]:
-        """Return all rows."""
-        with self.connection.using:
-            self.connection.check()
-            return super().fetchall()
-
-    def __next__(self) -> Any:  # noqa: ANN401 - a row
-        with self.connection.using:
-            self.connection.check()
-            return super().__next__()
-
-    def _while_lent(self, rows: Iterable[Any]) -> Iterator[Any]:
+    def _while_usable(self, rows: Iterable[Any]) -> Iterator[Any]:
         for row in rows:
             self.connection.check()
             yield row
 
 
-class SqliteTaskConnection(sqlite3.Connection):
+class SqliteTaskConnection(TaskConnection, sqlite3.Connection):
     """A connection whose transaction ends with its run, or when it takes too long."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's own
         super().__init__(*args, **kwargs)
         self.using = threading.RLock()
         """The lock that every call holds."""
-        self.taken_away: TransactionTooLong | None = None
-        """Why the body can no longer use the connection."""
-        self._ender: int | None = threading.get_ident()
-        """The engine's thread that uses the connection, before and after the body does."""
-        self._has_ended = False
-        self._is_closed = False
+        self._engine: int | None = threading.get_ident()
+        """The engine's thread that uses the connection, before and after the task does."""
         self._refused = False
         """Whether the guard has just refused a statement."""
         self._cursors: list[ref[SqliteTaskCursor]] = []
@@ -106,20 +85,13 @@ class SqliteTaskConnection(sqlite3.Connection):
         self.set_authorizer(self._guard)
 
     def check(self) -> None:
-        """Raise if the connection was taken away, or if its transaction has ended."""
-        if self._is_closed:
-            raise self.taken_away or TransactionEnded(IS_OVER)
-        if self._ender != threading.get_ident():
-            self.check_end()
+        """Raise if the task can no longer use the connection, or has ended its transaction."""
+        if self._engine != threading.get_ident():
+            super().check()
+            self.check_open()
 
-    def check_time(self) -> None:
-        """Raise if the transaction took too long, even on the thread that has reserved it."""
-        if self.taken_away is not None:
-            raise self.taken_away
-
-    def check_end(self) -> None:
-        """Raise if the transaction must not be committed."""
-        self.check_time()
+    def check_open(self) -> None:
+        """Raise if the task has ended its transaction."""
         if not self.in_transaction:
             # Every further statement would be committed by itself.
             raise TransactionEnded(ROLLED_BACK_BY_A_STATEMENT)
@@ -147,65 +119,49 @@ class SqliteTaskConnection(sqlite3.Connection):
 
     # The driver's own methods would create a plain cursor, without our checks.
 
-    def execute(self, sql: str, parameters: Any = (), /) -> SqliteTaskCursor:  # noqa: ANN401
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:  # noqa: ANN401 - a task's cursor
         """Execute a statement."""
-        cursor: SqliteTaskCursor = self.cursor()
-        return cursor.execute(sql, parameters)
+        return self.cursor().execute(sql, parameters)
 
-    def executemany(self, sql: str, rows: Iterable[Any], /) -> SqliteTaskCursor:
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> Any:  # noqa: ANN401 - a task's cursor
         """Execute a statement for many rows."""
-        cursor: SqliteTaskCursor = self.cursor()
-        return cursor.executemany(sql, rows)
+        return self.cursor().executemany(sql, rows)
 
-    def executescript(self, _script: str, /) -> SqliteTaskCursor:
-        """Refuse, since the driver commits before a script."""
-        raise BadOption(ENDS_WITH_ITS_RUN)
+    executescript = TaskConnection._refuse  # noqa: SLF001 - of its base class
 
-    def commit(self) -> None:
-        """Refuse. The transaction ends with its run."""
-        raise BadOption(ENDS_WITH_ITS_RUN)
-
-    def rollback(self) -> None:
-        """Refuse. The transaction ends with its run."""
-        raise BadOption(ENDS_WITH_ITS_RUN)
-
-    def close(self) -> None:
-        """Refuse. The transaction ends with its run."""
-        raise BadOption(ENDS_WITH_ITS_RUN)
-
-    # -- for the owner, which lends the connection to the body --
+    # -- for the driver of task transactions --
 
     def begin(self) -> None:
-        """Open the transaction before the connection is lent."""
-        self._ender = threading.get_ident()
+        """Open the transaction. The connection is the task's after that."""
+        self._engine = threading.get_ident()
         try:
             self.execute("BEGIN IMMEDIATE")
         finally:
-            self._ender = None
+            self._engine = None
 
     def take_back(self) -> None:
-        """Reserve the connection for this thread, after the current call of the body has ended."""
-        self.using.acquire()
-        self._ender = threading.get_ident()
+        """Make this thread the only user, after the call in progress has ended.
 
-    def take_away(self, why: TransactionTooLong) -> None:
-        """Reserve the connection for this thread, and interrupt a call of the body."""
-        self.taken_away = why
+        This does nothing after `take_away`: the thread of the timer is the only user then.
+        """
+        with self.using:
+            if self._over is None:
+                self._over = TransactionEnded(IS_OVER)
+                self._engine = threading.get_ident()
+
+    def take_away(self, why: DulyError) -> None:
+        """Make this thread the only user, and interrupt the call in progress.
+
+        The task's further calls wait until this thread releases `using`.
+        """
+        self.invalidate(why)
         while not self.using.acquire(timeout=_PATIENCE):
-            if self._ender is None:
-                self.interrupt()
-        self._ender = threading.get_ident()
-
-    def leave(self) -> None:
-        """Return the connection to the body."""
-        self.using.release()
+            self.interrupt()
+        self._engine = threading.get_ident()
 
     def end(self) -> None:
-        """Roll back and close the connection. Only for the thread that has reserved it."""
-        if self._has_ended:
-            return
-        self._has_ended = True
-        # While a statement is half read, an interrupt that was meant for the body also stops our
+        """Roll back and close the connection. Only for its only user."""
+        # While a statement is half read, an interrupt that was meant for the task also stops our
         # own statements, and closing the connection would not release the statement's locks.
         for known in self._cursors:
             cursor = known()
@@ -216,12 +172,12 @@ class SqliteTaskConnection(sqlite3.Connection):
                 break
             with suppress(sqlite3.OperationalError):
                 self.execute("ROLLBACK")
-        self._is_closed = True
-        super().close()
+        self._engine = None
+        sqlite3.Connection.close(self)
 
     def _guard(self, action: int, *_what: str | None) -> int:
-        """Refuse a COMMIT or ROLLBACK by the body."""
-        if action != sqlite3.SQLITE_TRANSACTION or self._ender == threading.get_ident():
+        """Refuse a COMMIT or ROLLBACK by the task."""
+        if action != sqlite3.SQLITE_TRANSACTION or self._engine == threading.get_ident():
             return sqlite3.SQLITE_OK
         self._refused = True
         return sqlite3.SQLITE_DENY
