@@ -81,3 +81,24 @@ def test_a_task_that_ends_during_the_rollback_of_its_timer_does_not_disturb_it(s
     assert isinstance(section.rollback(), TransactionTooLong)
     with pytest.raises(TransactionTooLong):
         connection.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError, SystemError])
+def test_a_rollback_that_the_driver_fails_is_repeated(store, entries, monkeypatch, error):
+    failures = [error("interrupted")] * 3
+    execute = SqliteTaskConnection.execute
+
+    def fail_first(connection, sql, *parameters):
+        if sql == "ROLLBACK" and failures:
+            raise failures.pop()
+        return execute(connection, sql, *parameters)
+
+    monkeypatch.setattr(SqliteTaskConnection, "execute", fail_first)
+    section = store.task_transaction()
+    section.connection.execute("INSERT INTO entries VALUES (1)")
+
+    section.rollback()
+
+    assert failures == []
+    register(store)  # Another connection writes.
+    assert entries() == []

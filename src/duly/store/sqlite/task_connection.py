@@ -170,7 +170,9 @@ class SqliteTaskConnection(TaskConnection, sqlite3.Connection):
         for _ in range(_TRIES):
             if not self.in_transaction:
                 break
-            with suppress(sqlite3.OperationalError):
+            # If the task's thread drops a cursor at the same time, the driver may lose the error of
+            # an interrupted statement, and raise SystemError instead.
+            with suppress(sqlite3.OperationalError, SystemError):
                 self.execute("ROLLBACK")
         self._engine = None
         sqlite3.Connection.close(self)
