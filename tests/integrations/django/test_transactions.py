@@ -261,3 +261,63 @@ def test_a_transaction_that_cannot_be_guaranteed_is_refused_at_import(backend):
     apart = DulyBackend("apart", {"QUEUES": [], "OPTIONS": {"url": "postgresql://elsewhere"}})
     with pytest.raises(BadOption, match="uses a url"):
         apart.validate_task(tasks.say_once)
+
+
+@task()
+@duly_options(transaction=True)
+def say_and_end(word: str, ending: str, *, composed: bool = False) -> None:
+    tasks.say.func(word)
+    with suppress(Exception):
+        connection.cursor().execute(psycopg.sql.SQL(ending) if composed else ending)
+    tasks.say.func("after")
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize(
+    "ending", ["COMMIT", "ROLLBACK", "INSERT OR ROLLBACK INTO said VALUES ('hello')"]
+)
+def test_a_task_does_not_succeed_after_a_statement_that_ends_its_transaction(backend, ending):
+    result = drained(backend, say_and_end.enqueue("hello", ending))
+    assert result.status == "FAILED"
+    assert said() == (["hello"] if ending == "COMMIT" else [])
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_a_task_does_not_succeed_after_a_composed_statement_that_ends_its_transaction(
+    backend, ending
+):
+    result = drained(backend, say_and_end.enqueue("hello", ending, composed=True))
+    assert result.status == "FAILED"
+    assert said() == (["hello"] if ending == "COMMIT" else [])
+
+
+@task()
+@duly_options(transaction=True)
+def say_and_execute(word: str, statement: str) -> None:
+    tasks.say.func(word)
+    connection.cursor().execute(statement)
+
+
+@pytest.mark.stores("postgres")
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "COMMIT; BEGIN"])
+def test_a_statement_that_would_end_the_transaction_is_refused(backend, ending):
+    result = drained(backend, say_and_execute.enqueue("hello", ending))
+    assert BadOption.__name__ in result.errors[0].exception_class_path
+    assert said() == []
+
+
+@task()
+@duly_options(transaction=True)
+def say_in_savepoints(word: str) -> None:
+    with transaction.atomic():
+        tasks.say.func(word)
+    with suppress(IntegrityError), transaction.atomic():
+        tasks.say.func(word)
+    tasks.say.func("after")
+
+
+def test_a_task_may_undo_some_of_its_writes_with_savepoints(backend):
+    result = drained(backend, say_in_savepoints.enqueue("hello"))
+    assert result.status == "SUCCESSFUL"
+    assert said() == ["after", "hello"]

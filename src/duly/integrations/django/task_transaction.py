@@ -12,11 +12,19 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from duly import current
-from duly.errors import StoreUnavailable, TransactionEnded, TransactionTooLong
+from duly.errors import (
+    BadOption,
+    DulyError,
+    StoreUnavailable,
+    TransactionEnded,
+    TransactionTooLong,
+)
 from duly.integrations.django.databases import external_store, transaction_limit_seconds
 from duly.integrations.django.task_body import ON_EXTERNAL_CONNECTION, close_stale_connections
 from duly.store.ops.op import AnyOp
 from duly.store.ops.steps import EndStep
+from duly.store.postgres.transaction_scan import find_transaction_end
+from duly.store.task_connection import ENDS_WITH_ITS_RUN
 
 T = TypeVar("T")
 CallbackErrorReporter = Callable[[BaseException], None]
@@ -25,6 +33,11 @@ _BROKEN = (
     "nothing of this run was committed: a statement in its transaction failed and the task caught "
     "the error, or set_rollback was called; raise the error again, or run the statement in "
     "transaction.atomic()"
+)
+_ENDED = (
+    "a statement of the task committed or rolled back its transaction, which must end with its "
+    "run, so the run has not succeeded and nothing after that statement was committed; use "
+    "transaction.atomic() to undo some of the writes, and raise an exception to undo all of them"
 )
 
 
@@ -57,17 +70,19 @@ class DjangoTaskTransaction:
     def __init__(self, driver: DjangoTaskTransactionDriver) -> None:
         self._driver = driver
         connection = connections[driver.alias]
+        self._is_sqlite = connection.vendor == "sqlite"
         self._atomic: Any = transaction.atomic(using=driver.alias, durable=True)
         self._atomic.__enter__()
         self._raw = connection.connection
         self._interrupt: Callable[[], object] = (
-            self._raw.interrupt if connection.vendor == "sqlite" else self._raw.cancel
+            self._raw.interrupt if self._is_sqlite else self._raw.cancel
         )
         self._using = threading.RLock()
         """Held while a statement runs, and by the timer when it rolls back."""
         self._is_committed = False
-        self._too_long: TransactionTooLong | None = None
-        connection.execute_wrappers.append(self._guarded)
+        self._over: DulyError | None = None
+        """The reason why the task can no longer use the transaction."""
+        connection.execute_wrappers.append(self._execute)
         # Runs before the task's own callbacks, so that an error in one of them is recognized.
         transaction.on_commit(self._note_commit, using=driver.alias)
 
@@ -90,7 +105,7 @@ class DjangoTaskTransaction:
 
     def expire(self, why: TransactionTooLong) -> None:
         """Roll back from the timer's thread, and interrupt the statement in progress."""
-        self._too_long = why
+        self._over = why
         # The transaction ends in any case, and the code that uses it gets the reason.
         with suppress(Exception):
             self._interrupt()
@@ -126,7 +141,7 @@ class DjangoTaskTransaction:
     def _leave_block(self) -> None:
         atomic, self._atomic = self._atomic, None
         connection = self.connection
-        connection.execute_wrappers.remove(self._guarded)
+        connection.execute_wrappers.remove(self._execute)
         try:
             atomic.__exit__(None, None, None)
         except DatabaseError:
@@ -135,11 +150,26 @@ class DjangoTaskTransaction:
         finally:
             close_stale_connections()
 
-    def _guarded(self, execute: Callable[..., T], *statement: Any) -> T:  # noqa: ANN401 - Django's
+    def _execute(self, execute: Callable[..., T], sql: Any, *arguments: Any) -> T:  # noqa: ANN401 - Django's
+        if not self._is_sqlite and (ending := find_transaction_end(str(sql).encode())):
+            raise BadOption(f"{ending}: {ENDS_WITH_ITS_RUN}")
+        return self._guarded(execute, sql, *arguments)
+
+    def _guarded(self, execute: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401 - Django's
         with self._using:
-            if self._too_long is not None:
-                raise self._too_long
-            return execute(*statement)
+            if self._over is not None:
+                raise self._over
+            was_open = self._is_open()
+            try:
+                return execute(*arguments)
+            finally:
+                if was_open and not self._is_open() and self._over is None:
+                    self._over = TransactionEnded(_ENDED)
+
+    def _is_open(self) -> bool:
+        """Return whether a transaction is open. On PostgreSQL the first statement opens it."""
+        raw = self._raw
+        return bool(raw.in_transaction if self._is_sqlite else raw.info.transaction_status)
 
     def _note_commit(self) -> None:
         self._is_committed = True
