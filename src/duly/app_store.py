@@ -2,6 +2,7 @@
 
 from duly.clock import Clock
 from duly.context import is_inside_body_of
+from duly.core.addresses import without_driver
 from duly.errors import StoreRefused
 from duly.store.per_process import PerProcess
 from duly.store.protocol import Store
@@ -14,7 +15,7 @@ class AppStore:
     """The store of an application. Each process opens its own at the first use."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = without_driver(url)
         self._clock: Clock | None = None
         self._store = PerProcess(self._open_store)
 
@@ -45,7 +46,7 @@ class AppStore:
         `clock` replaces the clock of a store that uses the host's time. Tests pass it.
         """
         self._store.close()
-        self._url, self._clock = url, clock
+        self._url, self._clock = without_driver(url), clock
 
     def keep_store(self) -> Store:
         """Return the store for a worker that owns this process. `close` then leaves it open."""

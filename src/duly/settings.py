@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
 
+from duly.core.addresses import without_driver
 from duly.core.amounts import (
     check_count,
     check_retention,
@@ -393,4 +394,5 @@ _OF_TYPE: dict[object, Callable[[object], object]] = {
     float: read_seconds,
 }
 _READERS = {each.name: _OF_TYPE[each.type] for each in fields(Settings) if each.name != "origins"}
-_READERS |= dict.fromkeys(_RETENTIONS, retention_of) | {"include": names_text}
+_READERS |= dict.fromkeys(_RETENTIONS, retention_of)
+_READERS |= {"include": names_text, "url": lambda value: without_driver(_text(value))}

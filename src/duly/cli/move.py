@@ -12,6 +12,7 @@ from duly.cli.progress import bar
 from duly.cli.prompt import confirm, yes_option
 from duly.cli.session import CommandSession, pass_session, shared_options
 from duly.cli.urls import masked, missing_file, package_of
+from duly.core.addresses import without_driver
 from duly.core.amounts import amount
 from duly.core.audit import AuditFinding
 from duly.errors import StoreRefused
@@ -32,6 +33,7 @@ def command(session: CommandSession, /, *, source: str, target: str, yes: bool) 
     nothing. Afterwards the file accepts nothing new. Then both sides are audited; the status is 1
     if the audit found a problem.
     """
+    source, target = without_driver(source), without_driver(target)
     _check(source, target)
     if not yes:
         confirm(session, f"Copy {masked(source)} into {masked(target)}?")

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from duly.core.addresses import without_driver
 from duly.settings import load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,5 +63,7 @@ def _flag(text: str, *names: str) -> Callable[[F], F]:
 
 def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
     # An option omitted here may have been given earlier on the command line, so keep it.
+    if isinstance(value, str) and parameter.name == "url":
+        value = without_driver(value)
     if value and parameter.name:
         setattr(context.ensure_object(CommandSession), parameter.name, value)

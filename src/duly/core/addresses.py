@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote
 
 from duly.core.secret_names import REDACTED, is_secret
 
+_DRIVER = re.compile(r"^(sqlite|postgres(?:ql)?)\+\w+(?=://)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PARAMETER = re.compile(r"[?&]([^=&?]*)=")
 _PLACE = r"(\[[^\[\]@]*\]|[^:\[\]/?]*)(:\d*)?"
@@ -28,6 +29,14 @@ def shown_address(url: str) -> str:
 def has_password(url: str) -> bool:
     """Return whether an address contains a password, or may contain one."""
     return shown_address(url) != url
+
+
+def without_driver(url: str) -> str:
+    """Return an address without the driver that SQLAlchemy's form of it names.
+
+    `postgresql+psycopg://…` is `postgresql://…`, since duly uses its own driver.
+    """
+    return _DRIVER.sub(r"\1", url)
 
 
 def shown_scheme(url: str) -> str:

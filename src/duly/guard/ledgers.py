@@ -3,7 +3,7 @@
 from importlib import util
 from typing import Literal
 
-from duly.core.addresses import shown_scheme
+from duly.core.addresses import shown_scheme, without_driver
 from duly.errors import StoreRefused
 from duly.observe.logs import log_notice
 from duly.store.protocol import Ledger
@@ -27,7 +27,7 @@ def open_ledger(url: str, *, on_eviction: OnEviction = "warn") -> Ledger:
 
 
 def _open_store(url: str) -> Ledger:
-    if url.partition("://")[0] not in STORES:
+    if without_driver(url).partition("://")[0] not in STORES:
         raise StoreRefused(
             f"{shown_scheme(url)} is not a supported guard URL; use sqlite:///file.db, "
             "postgresql://user@host/database or redis://host:port/number"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from duly.clock import Clock
-from duly.core.addresses import shown_address, shown_scheme
+from duly.core.addresses import shown_address, shown_scheme, without_driver
 from duly.errors import StoreRefused
 from duly.file_owners import is_open_to_all
 from duly.store import migrator
@@ -32,6 +32,7 @@ def open_store(
 
     `task_driver` opens the transactions of tasks. The default is to use the store's connections.
     """
+    url = without_driver(url)
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from duly.store.sqlite.store import PACKAGE, SqliteStore  # noqa: PLC0415 - one driver only

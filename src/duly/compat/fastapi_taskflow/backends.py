@@ -3,6 +3,7 @@
 from os import PathLike, fspath
 from typing import Any, Never
 
+from duly.core.addresses import without_driver
 from duly.errors import BadOption
 
 _POSTGRES = ("postgresql", "postgres")
@@ -37,9 +38,9 @@ class PostgresBackend(SnapshotBackend):
     """A PostgreSQL database by its URL. duly opens its own connections."""
 
     def __init__(self, url: str) -> None:
-        if not isinstance(url, str) or url.partition("://")[0] not in _POSTGRES:
+        self.url = without_driver(url) if isinstance(url, str) else ""
+        if self.url.partition("://")[0] not in _POSTGRES:
             raise BadOption("PostgresBackend needs a URL: postgresql://user:password@host/database")
-        self.url = url
 
 
 class RedisBackend(SnapshotBackend):
