@@ -75,7 +75,7 @@ def prune(transaction: Transaction, op: Prune) -> Pruned:
     names = ("prune.drop_runs", *_KINDS, "prune.drop_workers")
     runs, *kinds, _ = transaction.execute_all([Call(name, retention) for name in names])
     # Without a row, there was no run to judge.
-    pruned, most, is_cut = runs.rows[0] if runs.rows else (0, 0, False)
+    pruned, most, is_cut, *_ = runs.rows[0] if runs.rows else (0, 0, False)
     most = max(looked_at, most, *(kind.number for kind in kinds))
     return Pruned(pruned, min(op.limit, TICK_BATCH) if is_cut else most, after)
 
