@@ -34,8 +34,9 @@ UPDATE duly_history
 -- A run with a longer retention is not read again until that may be over. The last run is the one whose
 -- payloads reach a number of bytes. SQLite reads a payload to find its length, so the payloads of later
 -- runs are not read. Returns the number of runs to delete, the largest number of any kind, whether runs
--- are left because the payloads are large, and then what the other parts need. Without a run there is
--- no group, and so no row.
+-- are left because the payloads are large, where the next prune begins, and then what the other parts
+-- need. The next prune begins at the start, since SQLite removes index entries with their rows. Without
+-- a run there is no group, and so no row.
 -- :answer
 -- :bind
 -- :stop-if-none
@@ -90,7 +91,7 @@ WITH RECURSIVE ended AS MATERIALIZED (
 )
 SELECT count(*) FILTER (WHERE is_over) AS pruned,
        max((SELECT count(*) FROM ended), (SELECT count(*) FROM died), (SELECT count(*) FROM kept)),
-       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old),
+       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old), 0, 0,
        max(gone_at) FILTER (WHERE is_over) AS pruned_until,
        json_group_array(place) FILTER (WHERE is_over) AS places,
        json_group_array(id) FILTER (WHERE is_over) AS ids,

@@ -377,7 +377,7 @@ class Pruner:
             # A run may have thousands of log lines and steps, and other writes wait meanwhile.
             is_slow = monotonic() - began > _PRUNE_SECONDS
             limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
-            self._op = self._op._replace(after=pruned.after, limit=limit_next)
+            self._op = self._op._replace(position=pruned.position, limit=limit_next)
         self._is_done = (pruned is None or pruned.most < limit) and (
             folded is None or folded < COUNT_FOLD_ROWS
         )
