@@ -15,4 +15,4 @@ def prune(store: Store, op: Prune, *, act: RecordAuditEntry) -> int:
         runs += pruned.runs
         if pruned.most < op.limit:
             return runs
-        op = op._replace(after=pruned.after)
+        op = op._replace(position=pruned.position)

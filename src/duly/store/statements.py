@@ -7,7 +7,8 @@ database include it as `:part(file.x)`.
 In SQLite, one statement cannot change several tables. So a statement there may be a script: several
 statements with the same parameters, separated by `-- :then`. The script's answer is the answer of
 the statement with `-- :answer`, or else of the last one. If a statement with `-- :stop-if-none`
-changes or returns no row, the script ends with the answer of that statement.
+changes or returns no row, the script ends with the answer of that statement. The columns of the row
+of a statement with `-- :bind` are parameters of the statements after it.
 """
 
 import re
@@ -22,7 +23,8 @@ SQL_FOLDER = Path(__file__).parent / "sql"
 _NAME = re.compile(r"^-- :name (\w+)$", re.MULTILINE)
 _PART = re.compile(r"^-- :part (\w+)$", re.MULTILINE)
 _PART_HERE = re.compile(r":part\((?:(\w+)\.)?(\w+)\)")
-_THEN, _ANSWER, _STOP_IF_NONE = "-- :then\n", "-- :answer\n", "-- :stop-if-none\n"
+_THEN = "-- :then\n"
+_ANSWER, _BIND, _STOP_IF_NONE = "-- :answer\n", "-- :bind\n", "-- :stop-if-none\n"
 _ROWS = re.compile(r":rows\((\d+)\)")
 
 
@@ -32,6 +34,7 @@ class ScriptPart(NamedTuple):
     sql: str
     is_answer: bool
     stops_if_none: bool
+    binds_row: bool
 
 
 class Statements:
@@ -74,9 +77,10 @@ class Statements:
         has_answer = any(_ANSWER in text for text in texts)
         return tuple(
             ScriptPart(
-                text.replace(_ANSWER, "").replace(_STOP_IF_NONE, "").strip(),
+                text.replace(_ANSWER, "").replace(_BIND, "").replace(_STOP_IF_NONE, "").strip(),
                 is_answer=_ANSWER in text or (not has_answer and number == len(texts)),
                 stops_if_none=_STOP_IF_NONE in text,
+                binds_row=_BIND in text,
             )
             for number, text in enumerate(texts, 1)
         )

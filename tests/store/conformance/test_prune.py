@@ -318,3 +318,19 @@ def test_a_slow_prune_is_followed_by_smaller_ones_until_they_are_fast(store, mon
         pruner.tick()
 
     assert limits == [1000, 500, 250, 500]
+
+
+def test_a_prune_that_is_behind_pauses_for_longer_than_it_took(store, worker, clock, monkeypatch):
+    for _ in range(9):
+        enqueue_and_succeed(store)
+    clock.advance(8 * DAY_SECONDS)
+    monkeypatch.setattr(maintenance, "_CONTINUATION_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "TICK_BATCH", 2)
+    # The times before and after each prune.
+    seconds = iter([0.0, 0.001, 1.0, 1.02, 2.0, 2.09, 3.0, 3.5])
+    monkeypatch.setattr(maintenance, "monotonic", lambda: next(seconds))
+    pruner = Pruner(store, WorkerSettings())
+
+    pauses = [pruner.tick() for _ in range(4)]
+
+    assert pauses == pytest.approx([0.02, 0.06, 0.1, 0.1])

@@ -371,7 +371,7 @@ CASES = [
         UPKEEP,
     ),
     *(
-        Case(f"prune.{name}", OLD | {"after": 0}, rows, UPKEEP)
+        Case(f"prune.{name}", OLD | {"after": 0, "ended_from": 0, "kept_from": 0}, rows, UPKEEP)
         for name, rows in [
             ("drop_runs", 2 * BATCH),  # With attempts, log lines and tags.
             ("drop_keys", BATCH),

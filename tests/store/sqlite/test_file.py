@@ -19,11 +19,13 @@ import pytest
 from duly.core.states import SlotKind
 from duly.errors import StoreError, StoreFull, StoreReadOnly, StoreRefused, WouldBlockItself
 from duly.store.ops.runs import Settled
+from duly.store.ops.upkeep import Prune
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite.connection import file_system_of, wal_can_lose_commits
 from duly.store.sqlite.transaction import script
 from duly.store.store_factory import open_store
 from tests.store.conformance.verbs import (
+    cancel,
     claim,
     enqueue_and_claim,
     enqueue_many,
@@ -339,6 +341,23 @@ def test_every_commit_is_flushed_to_the_disk(store):
 
     for connection in (store._process.writer, store._process.reader):
         assert connection.execute("PRAGMA synchronous").fetchone() == (full,)
+
+
+def test_a_prune_does_not_overwrite_the_pages_that_it_frees(store):
+    size = 200_000
+    for _ in range(20):
+        cancel(store, enqueue_one(store, arguments=json.dumps("x" * size)))
+    before = _bytes_written()
+
+    pruned = store.do(Prune(-1, 100))
+
+    assert pruned.runs == 20
+    assert _bytes_written() - before < 20 * size / 4
+
+
+def _bytes_written():
+    found = Path("/proc/self/io").read_text()
+    return int(found.partition("wchar: ")[2].split()[0])
 
 
 # -- a disk that is full --

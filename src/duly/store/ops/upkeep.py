@@ -68,6 +68,17 @@ class Tick(NamedTuple):
         raise NotImplementedError
 
 
+class PrunePosition(NamedTuple):
+    """Where the next prune continues, in microseconds since 1970."""
+
+    after: int = 0
+    """The end of a run, in the search for runs that are kept for a shorter time."""
+    ended_from: int = 0
+    """The end of a run, in the search for runs whose usual time is over."""
+    kept_from: int = 0
+    """The end of a retention, in the search for runs that were kept for another time."""
+
+
 class Pruned(NamedTuple):
     """The result of a Prune."""
 
@@ -75,7 +86,7 @@ class Pruned(NamedTuple):
     """The number of deleted runs."""
     most: int
     """The largest number of any kind. It is the limit if there may be more."""
-    after: int
+    position: PrunePosition
     """For the next Prune."""
 
 
@@ -91,8 +102,7 @@ class Prune(NamedTuple):
     dead_older_than: int | None = None
     """The same for dead letters, if they are kept for another time."""
     acts_older_than: int = round(ACT_RETENTION_SECONDS) * MICROSECONDS
-    after: int = 0
-    """Where the search for runs that are kept for a shorter time continues."""
+    position: PrunePosition = PrunePosition()
     turn: DutyTurn | None = None
 
     @property

@@ -39,19 +39,21 @@ SELECT pg_catalog.min(kept) FROM duly_retentions
 -- longer retention. A run that is kept although its usual time is over is excluded from this search
 -- until `kept_until`. A child is kept while its parent may still read its result: as long as the parent
 -- is live or a dead letter. The statement ends with the run whose payloads reach a number of bytes, and
--- returns whether it has left other runs.
+-- returns whether it has left other runs. It also returns where it ended. The next prune begins there,
+-- since the index entries of deleted runs stay until a vacuum, which a held snapshot can delay.
 WITH ended AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, false AS dead,
+    SELECT id, task, key, tags, finished_at, kept_until, false AS dead,
            pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
                + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
      WHERE finished_at < duly_now() - %(older_than)s::float8 * interval '1 microsecond'
+       AND finished_at >= duly_time(%(ended_from)s::bigint)
        AND state NOT IN ('failed', 'interrupted') AND kept_until IS NULL
      ORDER BY finished_at
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), died AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, true AS dead,
+    SELECT id, task, key, tags, finished_at, kept_until, true AS dead,
            pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
                + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
@@ -61,20 +63,22 @@ WITH ended AS MATERIALIZED (
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, state IN ('failed', 'interrupted') AS dead,
+    SELECT id, task, key, tags, finished_at, kept_until,
+           state IN ('failed', 'interrupted') AS dead,
            pg_catalog.octet_length(arguments) + coalesce(pg_catalog.octet_length(result), 0)
                + coalesce(pg_catalog.octet_length(traceback), 0) AS bytes
       FROM duly_history
-     WHERE kept_until <= duly_now()
+     WHERE kept_until <= duly_now() AND kept_until >= duly_time(%(kept_from)s::bigint)
      ORDER BY kept_until
      LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, dead,
+    SELECT id, task, key, tags, finished_at, kept_until, dead,
            pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
       FROM (TABLE ended UNION ALL TABLE died UNION ALL TABLE kept) AS found
 ), judged AS MATERIALIZED (
-    SELECT old.id,
+    SELECT old.id, old.kept_until,
+           CASE WHEN NOT old.dead AND old.kept_until IS NULL THEN old.finished_at END AS ended_at,
            CASE WHEN old.dead
                 THEN old.finished_at + %(dead_older_than)s::float8 * interval '1 microsecond'
                 WHEN own.kept IS NULL
@@ -140,7 +144,9 @@ WITH ended AS MATERIALIZED (
 SELECT (SELECT pg_catalog.count(*) FROM runs),
        greatest((SELECT pg_catalog.count(*) FROM ended), (SELECT pg_catalog.count(*) FROM died),
                 (SELECT pg_catalog.count(*) FROM kept)),
-       (SELECT pg_catalog.count(*) FROM judged) < (SELECT pg_catalog.count(*) FROM old)
+       (SELECT pg_catalog.count(*) FROM judged) < (SELECT pg_catalog.count(*) FROM old),
+       (SELECT duly_microseconds(pg_catalog.max(ended_at)) FROM judged),
+       (SELECT duly_microseconds(pg_catalog.max(kept_until)) FROM judged)
 
 -- :name drop_events
 WITH old AS MATERIALIZED (

@@ -1,62 +1,5 @@
 -- prune: delete finished runs, keys and other rows after their retention.
 
--- :part judged
--- Runs whose usual retention is over, or whose longer retention ends now. Each has two instants: the
--- end of its usual retention, and the end of the retention by its task or its key. A task's own
--- retention can only lengthen that of its dead letters. A child is kept while its parent may still read
--- its result, that is while the parent is live or a dead letter. The last run is the one whose payloads
--- reach a number of bytes. SQLite reads a payload to find its length, so the payloads of later runs are
--- not read.
-WITH RECURSIVE ended AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, created_at, false AS dead
-      FROM duly_history INDEXED BY duly_history_ended
-     WHERE finished_at < :now - :older_than AND state NOT IN ('failed', 'interrupted')
-       AND kept_until IS NULL
-     ORDER BY finished_at LIMIT :limit
-), died AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, created_at, true AS dead
-      FROM duly_history INDEXED BY duly_history_died
-     WHERE finished_at < :now - :dead_older_than AND state IN ('failed', 'interrupted')
-       AND kept_until IS NULL
-     ORDER BY finished_at LIMIT :limit
-), kept AS MATERIALIZED (
-    SELECT id, task, key, tags, finished_at, created_at,
-           state IN ('failed', 'interrupted') AS dead
-      FROM duly_history INDEXED BY duly_history_kept
-     WHERE kept_until <= :now
-     ORDER BY kept_until LIMIT :limit
-), old AS MATERIALIZED (
-    SELECT *, row_number() OVER (ORDER BY id) AS number
-      FROM (SELECT * FROM ended UNION ALL SELECT * FROM died UNION ALL SELECT * FROM kept)
-), fitting(number, bytes) AS (
-    SELECT 0, 0
-    UNION ALL
-    SELECT old.number,
-           fitting.bytes + length(CAST(run.arguments AS BLOB))
-           + coalesce(length(CAST(run.result AS BLOB)), 0)
-           + coalesce(length(CAST(run.traceback AS BLOB)), 0)
-      FROM fitting
-     CROSS JOIN old ON old.number = fitting.number + 1
-     CROSS JOIN duly_history AS run ON run.id = old.id
-     WHERE fitting.bytes < :bytes
-), judged AS MATERIALIZED (
-    SELECT old.id,
-           CASE WHEN old.dead THEN old.finished_at + :dead_older_than
-                WHEN own.kept IS NULL THEN old.finished_at + :older_than
-                ELSE 0 END AS usual_until,
-           max(coalesce(old.finished_at + own.kept, 0),
-               coalesce((SELECT coalesce(expires_at, :now + :never) FROM duly_keys
-                          WHERE task = old.task AND key = old.key AND run_id = old.id), 0),
-               CASE WHEN old.tags IS NOT NULL AND EXISTS (
-                         SELECT 1 FROM duly_every_run AS parent
-                          WHERE parent.id = json_extract(old.tags, '$."' || :parent_tag || '"')
-                            AND parent.state NOT IN ('succeeded', 'cancelled'))
-                    THEN :now + :parent_look ELSE 0 END) AS own_until
-      FROM old
-      LEFT JOIN duly_retentions AS own ON own.task = old.task
-     WHERE old.number <= (SELECT max(number) FROM fitting)
-)
-
 -- :name shortest
 -- The shortest retention of all tasks.
 SELECT min(kept) FROM duly_retentions
@@ -85,43 +28,97 @@ UPDATE duly_history
 
 -- :name drop_runs
 -- Each run is kept for the retention of its task, or else for the usual time, and at least as long as
--- its key. A run with a longer retention is not read again until that may be over. Returns the number
--- of deleted runs, the largest number of any kind, and whether runs are left because the payloads are
--- large.
+-- its key. So each has two instants: the end of its usual retention, and the end of the retention by
+-- its task or its key. A task's own retention can only lengthen that of its dead letters. A child is
+-- kept while its parent may still read its result, that is while the parent is live or a dead letter.
+-- A run with a longer retention is not read again until that may be over. The last run is the one whose
+-- payloads reach a number of bytes. SQLite reads a payload to find its length, so the payloads of later
+-- runs are not read. Returns the number of runs to delete, the largest number of any kind, whether runs
+-- are left because the payloads are large, where the next prune begins, and then what the other parts
+-- need. The next prune begins at the start, since SQLite removes index entries with their rows. Without
+-- a run there is no group, and so no row.
 -- :answer
-:part(judged)
-SELECT (SELECT count(*) FROM judged WHERE max(usual_until, own_until) <= :now),
-       max((SELECT count(*) FROM ended), (SELECT count(*) FROM died), (SELECT count(*) FROM kept)),
-       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old)
--- :then
--- The runs to delete get a mark that no other transaction sees.
+-- :bind
 -- :stop-if-none
+WITH RECURSIVE ended AS MATERIALIZED (
+    SELECT rowid AS place, id, task, key, tags, finished_at, created_at, false AS dead
+      FROM duly_history INDEXED BY duly_history_ended
+     WHERE finished_at < :now - :older_than AND state NOT IN ('failed', 'interrupted')
+       AND kept_until IS NULL
+     ORDER BY finished_at LIMIT :limit
+), died AS MATERIALIZED (
+    SELECT rowid AS place, id, task, key, tags, finished_at, created_at, true AS dead
+      FROM duly_history INDEXED BY duly_history_died
+     WHERE finished_at < :now - :dead_older_than AND state IN ('failed', 'interrupted')
+       AND kept_until IS NULL
+     ORDER BY finished_at LIMIT :limit
+), kept AS MATERIALIZED (
+    SELECT rowid AS place, id, task, key, tags, finished_at, created_at,
+           state IN ('failed', 'interrupted') AS dead
+      FROM duly_history INDEXED BY duly_history_kept
+     WHERE kept_until <= :now
+     ORDER BY kept_until LIMIT :limit
+), old AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY id) AS number
+      FROM (SELECT * FROM ended UNION ALL SELECT * FROM died UNION ALL SELECT * FROM kept)
+), fitting(number, bytes) AS (
+    SELECT 0, 0
+    UNION ALL
+    SELECT old.number,
+           fitting.bytes + length(CAST(run.arguments AS BLOB))
+           + coalesce(length(CAST(run.result AS BLOB)), 0)
+           + coalesce(length(CAST(run.traceback AS BLOB)), 0)
+      FROM fitting
+     CROSS JOIN old ON old.number = fitting.number + 1
+     CROSS JOIN duly_history AS run ON run.rowid = old.place
+     WHERE fitting.bytes < :bytes
+), judged AS MATERIALIZED (
+    SELECT old.place, old.id, max(old.finished_at, old.created_at) AS gone_at,
+           CASE WHEN old.dead THEN old.finished_at + :dead_older_than
+                WHEN own.kept IS NULL THEN old.finished_at + :older_than
+                ELSE 0 END AS usual_until,
+           max(coalesce(old.finished_at + own.kept, 0),
+               coalesce((SELECT coalesce(expires_at, :now + :never) FROM duly_keys
+                          WHERE task = old.task AND key = old.key AND run_id = old.id), 0),
+               CASE WHEN old.tags IS NOT NULL AND EXISTS (
+                         SELECT 1 FROM duly_every_run AS parent
+                          WHERE parent.id = json_extract(old.tags, '$."' || :parent_tag || '"')
+                            AND parent.state NOT IN ('succeeded', 'cancelled'))
+                    THEN :now + :parent_look ELSE 0 END) AS own_until
+      FROM old
+      LEFT JOIN duly_retentions AS own ON own.task = old.task
+     WHERE old.number <= (SELECT max(number) FROM fitting)
+)
+SELECT count(*) FILTER (WHERE is_over) AS pruned,
+       max((SELECT count(*) FROM ended), (SELECT count(*) FROM died), (SELECT count(*) FROM kept)),
+       (SELECT count(*) FROM judged) < (SELECT count(*) FROM old), 0, 0,
+       max(gone_at) FILTER (WHERE is_over) AS pruned_until,
+       json_group_array(place) FILTER (WHERE is_over) AS places,
+       json_group_array(id) FILTER (WHERE is_over) AS ids,
+       json_group_array(json_array(place, CASE WHEN own_until > :now
+                                               THEN min(own_until, :now + :look) END))
+           FILTER (WHERE NOT is_over) AS others
+  FROM (SELECT *, max(usual_until, own_until) <= :now AS is_over FROM judged)
+ GROUP BY :now
+-- :then
 UPDATE duly_history
-   SET kept_until = CASE WHEN max(run.usual_until, run.own_until) <= :now THEN -1
-                         WHEN run.own_until > :now THEN min(run.own_until, :now + :look) END
-  FROM (:part(judged) SELECT * FROM judged) AS run
- WHERE duly_history.id = run.id
+   SET kept_until = json_extract(other.value, '$[1]')
+  FROM json_each(:others) AS other
+ WHERE duly_history.rowid = json_extract(other.value, '$[0]')
 -- :then
 UPDATE duly_accounts
-   SET pruned = pruned + (SELECT count(*) FROM duly_history WHERE kept_until = -1),
-       pruned_until = max(coalesce(pruned_until, 0),
-                          (SELECT max(max(finished_at, created_at)) FROM duly_history
-                            WHERE kept_until = -1))
- WHERE EXISTS (SELECT 1 FROM duly_history WHERE kept_until = -1)
+   SET pruned = pruned + :pruned, pruned_until = max(coalesce(pruned_until, 0), :pruned_until)
+ WHERE :pruned > 0
 -- :then
-DELETE FROM duly_attempts
- WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+DELETE FROM duly_attempts WHERE run_id IN (SELECT value FROM json_each(:ids))
 -- :then
-DELETE FROM duly_logs
- WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+DELETE FROM duly_logs WHERE run_id IN (SELECT value FROM json_each(:ids))
 -- :then
-DELETE FROM duly_tags
- WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+DELETE FROM duly_tags WHERE run_id IN (SELECT value FROM json_each(:ids))
 -- :then
-DELETE FROM duly_steps
- WHERE run_id IN (SELECT id FROM duly_history WHERE kept_until = -1)
+DELETE FROM duly_steps WHERE run_id IN (SELECT value FROM json_each(:ids))
 -- :then
-DELETE FROM duly_history WHERE kept_until = -1
+DELETE FROM duly_history WHERE rowid IN (SELECT value FROM json_each(:places))
 
 -- :name drop_events
 DELETE FROM duly_events

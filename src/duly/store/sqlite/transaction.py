@@ -116,7 +116,7 @@ class SqliteTransaction:
         if _is_about_a_lease(name):
             place |= self._lease_times
         answer: tuple[int, list[Row]] = 0, []
-        for sql, is_answer, stops_if_none in script(name):
+        for sql, is_answer, stops_if_none, binds_row in script(name):
             cursor = self.cursor.execute(sql, place)
             if cursor.description is None:
                 number, rows = cursor.rowcount, []
@@ -125,6 +125,8 @@ class SqliteTransaction:
                 number = len(rows)
             if stops_if_none and not number:
                 return number, rows
+            if binds_row:
+                place |= zip((column[0] for column in cursor.description), rows[0], strict=True)
             if is_answer:
                 answer = number, rows
         return answer

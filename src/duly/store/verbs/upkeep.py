@@ -10,7 +10,15 @@ from duly.limits import (
     TRANSACTION_BYTES,
 )
 from duly.store.count_rollup import COUNT_ROLLUPS, default_retention, next_prune_position
-from duly.store.ops.upkeep import Prune, Pruned, RegisterWorker, RollUpCounts, Tick, Ticked
+from duly.store.ops.upkeep import (
+    Prune,
+    Pruned,
+    PrunePosition,
+    RegisterWorker,
+    RollUpCounts,
+    Tick,
+    Ticked,
+)
 from duly.store.transaction import Call, Transaction
 from duly.store.verbs.steps import wake_by_events
 from duly.store.verbs.verb import verb
@@ -59,6 +67,7 @@ def tick(transaction: Transaction, op: Tick) -> Ticked:
 @verb(Prune)
 def prune(transaction: Transaction, op: Prune) -> Pruned:
     """Delete what is old, a bounded number of each kind."""
+    limit = min(op.limit, TICK_BATCH)
     retention = {
         "older_than": op.older_than,
         "dead_older_than": op.older_than if op.dead_older_than is None else op.dead_older_than,
@@ -68,19 +77,26 @@ def prune(transaction: Transaction, op: Prune) -> Pruned:
         "look": KEPT_LOOK_SECONDS * MICROSECONDS,
         "parent_tag": PARENT_TAG,
         "parent_look": PARENT_LOOK_SECONDS * MICROSECONDS,
-        "limit": min(op.limit, TICK_BATCH),
+        "limit": limit,
         "bytes": TRANSACTION_BYTES,
+        "ended_from": op.position.ended_from,
+        "kept_from": op.position.kept_from,
     }
-    looked_at, after = _note_short_retentions(transaction, op)
+    looked_at, after = _note_short_retentions(transaction, op, limit)
     names = ("prune.drop_runs", *_KINDS, "prune.drop_workers")
     runs, *kinds, _ = transaction.execute_all([Call(name, retention) for name in names])
     # Without a row, there was no run to judge.
-    pruned, most, is_cut = runs.rows[0] if runs.rows else (0, 0, False)
-    most = max(looked_at, most, *(kind.number for kind in kinds))
-    return Pruned(pruned, min(op.limit, TICK_BATCH) if is_cut else most, after)
+    pruned, most, is_cut, ended, kept, *_ = runs.rows[0] if runs.rows else (0, 0, False, 0, 0)
+    most = limit if is_cut else most
+    position = PrunePosition(after)
+    if most == limit:
+        # Otherwise the next prune starts over, for the runs that this one could not lock.
+        place = op.position
+        position = PrunePosition(after, ended or place.ended_from, kept or place.kept_from)
+    return Pruned(pruned, max(looked_at, most, *(kind.number for kind in kinds)), position)
 
 
-def _note_short_retentions(transaction: Transaction, op: Prune) -> tuple[int, int]:
+def _note_short_retentions(transaction: Transaction, op: Prune, limit: int) -> tuple[int, int]:
     """Record until when runs are kept whose tasks keep them for less than the usual time.
 
     Return how many runs were looked at, and where the next prune continues.
@@ -88,8 +104,8 @@ def _note_short_retentions(transaction: Transaction, op: Prune) -> tuple[int, in
     shortest = transaction.value("prune.shortest")
     if shortest is None or shortest >= op.older_than:
         return 0, 0
-    limit = min(op.limit, TICK_BATCH)
-    found = transaction.row("prune.brief", older_than=op.older_than, after=op.after, limit=limit)
+    place = {"older_than": op.older_than, "after": op.position.after, "limit": limit}
+    found = transaction.row("prune.brief", **place)
     assert found is not None  # noqa: S101 - the statement counts
     count, last, began, now = found
     is_full = count == limit

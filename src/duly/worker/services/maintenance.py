@@ -36,7 +36,9 @@ _CLOCK_PAUSE = 30.0
 """How often to look whether the clock was set back, after which no schedule seems to be due."""
 _PRUNE_PAUSE = 120.0
 _PRUNE_SECONDS = 0.1
-"""A prune that took longer is followed by a smaller one."""
+"""A prune that took longer is followed by a smaller one. Prunes also pause no longer than this."""
+_PRUNE_PAUSES = 3.0
+"""A prune pauses this many times as long as it took, so that other writes have most of the time."""
 _ALL_WAITS = RecheckWaits("", TICK_BATCH)
 _CONTINUATION_SECONDS = 0.01
 """The interval of a duty when this worker continues it: its last batch was full."""
@@ -372,13 +374,16 @@ class Pruner:
             self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _CONTINUATION_SECONDS
         )
         pruned = self._store.do(self._op._replace(turn=turn))
+        took = monotonic() - began
         folded = self._store.do(RollUpCounts(COUNT_FOLD_ROWS, turn._replace(duty="fold")))
         if pruned is not None:
             # A run may have thousands of log lines and steps, and other writes wait meanwhile.
-            is_slow = monotonic() - began > _PRUNE_SECONDS
+            is_slow = took > _PRUNE_SECONDS
             limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
-            self._op = self._op._replace(after=pruned.after, limit=limit_next)
+            self._op = self._op._replace(position=pruned.position, limit=limit_next)
         self._is_done = (pruned is None or pruned.most < limit) and (
             folded is None or folded < COUNT_FOLD_ROWS
         )
-        return _PRUNE_PAUSE if self._is_done else 0.1
+        if self._is_done:
+            return _PRUNE_PAUSE
+        return max(_SHORTEST_PAUSE, min(_PRUNE_PAUSES * took, _PRUNE_SECONDS))
