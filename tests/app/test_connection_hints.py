@@ -42,7 +42,7 @@ class Listener:
 
     def __init__(self, app: Duly, url: str) -> None:
         self._hints = app.store._here().writers.hints
-        self._address = app.store._address
+        self._notify = app.store._here().writers._notify
         self._connection = psycopg.connect(url, autocommit=True)
         ((self._channel,),) = self._connection.execute("SELECT duly_channel()").fetchall()
         self._connection.execute(f'LISTEN "{self._channel}"')
@@ -55,7 +55,7 @@ class Listener:
         A NOTIFY of our own shows that no earlier hint is still pending.
         """
         self._hints._notifier.close()  # Closing sends the pending hints first.
-        self._hints._notifier = _HintNotifier(self._address, self.process)
+        self._hints._notifier = _HintNotifier(self._notify, self.process)
         self._connection.execute("SELECT pg_notify(%s, 'end')", [self._channel])
         hints = []
         for notify in self._connection.notifies(timeout=SECONDS):

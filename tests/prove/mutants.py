@@ -269,9 +269,9 @@ def claims_before_it_settles(engine: MutatedEngine) -> None:
     engine.set_item(FACTS, Settle, FACTS[Settle]._replace(phase=Phase.CLAIM))
     engine.set_item(FACTS, ClaimRuns, FACTS[ClaimRuns]._replace(phase=Phase.SETTLE))
     if engine.database == "postgres":
-        committers = engine.module("write_paths").COMMITTERS
-        engine.set_item(committers, Phase.SETTLE, "claim")
-        engine.set_item(committers, Phase.CLAIM, "settle")
+        paths = engine.module("write_routing").PATHS
+        engine.set_item(paths, Phase.SETTLE, "claim")
+        engine.set_item(paths, Phase.CLAIM, "settle")
 
 
 def hints_before_it_commits(engine: MutatedEngine) -> None:
@@ -305,8 +305,8 @@ def repeats_lost_commits(engine: MutatedEngine) -> None:
     connection = engine.module("reconnecting_connection").ReconnectingConnection
     run = connection.run
 
-    def run_blindly(self, work):
-        return run(self, lambda session, _lost: work(session, False))
+    def run_blindly(self, work, *, is_read=False):
+        return run(self, lambda session, _lost: work(session, False), is_read=is_read)
 
     engine.replace(connection, "run", run_blindly)
     # A settle reads back what became of each op whose row it does not find.

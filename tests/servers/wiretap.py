@@ -14,7 +14,9 @@ _STARTUP = 196_608
 """The number of the protocol's version 3.0; other numbers ask for encryption or for a cancel."""
 _DONE = frozenset(b"CIs")
 """What the server sends for each statement: done, empty, or as many rows as were asked for."""
-_ONLY_NOTIFIES = re.compile(r"\s*(SELECT (pg_catalog\.)?pg_notify\(|NOTIFY )", re.IGNORECASE)
+_NOTIFIES = re.compile(r"\s*(SELECT (pg_catalog\.)?pg_notify\(|NOTIFY )", re.IGNORECASE)
+_NOTIFIES_LATER = re.compile(r"\s*SELECT pg_catalog\.pg_notify\(.*'synchronous_commit', 'off'")
+"""The notification that a thread of the store sends after a write."""
 
 
 class Exchange(NamedTuple):
@@ -60,17 +62,18 @@ class Wiretap:
     def exchange(self) -> Exchange:
         """Return what was sent since `begin`.
 
-        Notifications that a thread of the store sends behind a write, on a connection that sends
-        nothing else meanwhile, are left out: no caller waits for them.
+        Notifications that a thread of the store sends after a write are left out: no caller waits
+        for them.
         """
-        counted = [line for line in self._lines if not line.only_notifies()]
-        statements = [sql for line in counted for sql in line.statements]
-        return Exchange(statements, sum(line.round_trips for line in counted))
+        statements = [
+            sql for line in self._lines for sql in line.statements if not _NOTIFIES_LATER.match(sql)
+        ]
+        return Exchange(statements, sum(line.round_trips for line in self._lines))
 
     def has_notified(self) -> bool:
         """Return whether some connection has sent a notification since `begin`."""
         statements = [sql for line in self._lines for sql in line.statements]
-        return any(map(_ONLY_NOTIFIES.match, statements))
+        return any(map(_NOTIFIES.match, statements))
 
     def _start(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -126,11 +129,7 @@ class _Line:
         self.statements: list[str] = []
         self.round_trips = 0
         self._mentioned: list[str] = []
-        """The SQL of all messages, also of those that are not answered yet."""
-
-    def only_notifies(self) -> bool:
-        """Return whether this connection has carried nothing but notifications."""
-        return all(map(_ONLY_NOTIFIES.match, self._mentioned + self.statements))
+        """The SQL of all messages since the last round trip."""
 
     def client_sent(self, piece: bytes) -> None:
         """Note what the client asks for."""
@@ -151,7 +150,8 @@ class _Line:
                 self._expected.append((kind, ""))
             # The driver sends a Flush after a Sync if the answers have not arrived yet.
             if kind in {b"", b"Q", b"S"} or (kind == b"H" and not self._has_asked):
-                self.round_trips += 1
+                self.round_trips += not self._only_notifies_later()
+                self._mentioned.clear()
             self._has_asked = kind in {b"", b"Q", b"S", b"H"}
 
     def server_sent(self, piece: bytes) -> None:
@@ -168,6 +168,10 @@ class _Line:
                 # After an error the server has left out the rest.
                 while self._expected and self._expected.popleft()[0] == b"E":
                     pass
+
+    def _only_notifies_later(self) -> bool:
+        mentioned = self._mentioned
+        return bool(mentioned) and all(map(_NOTIFIES_LATER.match, mentioned))
 
     def _expect(self, kind: bytes, sql: str) -> None:
         self._expected.append((kind, sql))

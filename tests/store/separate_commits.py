@@ -17,7 +17,12 @@ from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns
 from duly.store.ops.steps import SendEvent
 from duly.store.outage_wait import as_repeatable, retry_after_error
-from duly.store.postgres.write_paths import RENEWALS, _lock_order, _parts, _transactions
+from duly.store.postgres.write_routing import (
+    RENEWALS,
+    lock_order,
+    parts_of,
+    transactions_of,
+)
 from duly.store.protocol import Store
 
 Answers = list[Any]
@@ -150,9 +155,9 @@ def _sqlite_order(ops: Sequence[AnyOp]) -> list[int]:
 
 def _postgres_order(ops: Sequence[AnyOp]) -> list[int]:
     order: list[int] = []
-    for part in _parts(ops):
-        if part.committer == "operate":
-            transactions, key = _transactions(part.ops), _lock_order
+    for part in parts_of(ops):
+        if part.path in {"operate", "serve"}:
+            transactions, key = transactions_of(part.ops), lock_order
         else:
             transactions, key = [list(range(len(part.ops)))], _rank
         for own in transactions:

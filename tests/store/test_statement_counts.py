@@ -20,6 +20,7 @@ import pytest
 
 from duly.store import ops as op_modules
 from duly.store.ops.op import FACTS
+from duly.store.postgres.wakeup import _NOTIFY_SOON
 from duly.store.reads import Inspector
 from tests.servers.kinds import PROMISED_VERSIONS
 from tests.store.costs import (  # noqa: F401 - importing them adds their cases
@@ -158,4 +159,4 @@ def a_refused_one(client: psycopg.Connection) -> None:
 
 
 def a_notification(client: psycopg.Connection) -> None:
-    client.execute("SELECT pg_notify('channel', '')")
+    client.execute(_NOTIFY_SOON, {"channel": "channel", "payload": ""})

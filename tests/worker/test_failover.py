@@ -132,7 +132,8 @@ def test_what_was_opened_on_a_standby_is_used_once(private_postgres, second_post
         store = app.store
         assert app.runs.list() == []
         assert store.heartbeats().read() == {}
-        sessions = [*store._here().readers._idle, store.heartbeats()._session]
+        sessions = [session for _, session in store._here().readers._idle]
+        sessions.append(store._here().writers._lines["work"]._session)
         assert [session.is_read_only for session in sessions] == [True, True]
         with psycopg.connect(standby.url("postgres"), autocommit=True) as connection:
             connection.execute("SELECT pg_wal_replay_pause()")
@@ -160,12 +161,13 @@ def test_sessions_stay_behind_a_pooler_that_takes_its_server_for_a_standby(
         second.promote()
         with closing(Duly(bouncer.url(database_of(url)))) as app:
             store = app.store
-            (session,) = store._here().readers._idle
+            assert app.runs.list() == []
+            ((_, session),) = store._here().readers._idle
             assert session.info.parameter_status("in_hot_standby") == "on"
 
             assert app.runs.list() == []
 
-            assert store._here().readers._idle == [session]
+            assert [idle for _, idle in store._here().readers._idle] == [session]
             assert store._address.epoch.number == 0
 
 
@@ -174,7 +176,7 @@ def test_a_read_only_server_ends_every_session_of_the_process(app):
     store = app.store
     store.do(Tick(1))
     store.heartbeats().beat(["nobody"])
-    sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
+    sessions = [store._here().writers._lines["work"]._session, store.heartbeats()._session]
     assert [session.is_alive() for session in sessions] == [True, True]
 
     sessions[0].execute("SET default_transaction_read_only = on")
@@ -195,7 +197,7 @@ def test_a_write_that_is_refused_as_read_only_ends_every_session_of_the_process(
     store = app.store
     store.do(Tick(1))
     store.heartbeats().beat(["nobody"])
-    sessions = [store._here().writers._lines["operate"]._session, store.heartbeats()._session]
+    sessions = [store._here().writers._lines["work"]._session, store.heartbeats()._session]
     leaf.enqueue()
     with psycopg.connect(store_url, autocommit=True) as connection:
         connection.execute(

@@ -68,5 +68,8 @@ class SingleProcessStore:
         """Return True. There are no hints to miss."""
         return True
 
+    def disconnect(self) -> None:
+        """Do nothing: the connection belongs to the caller."""
+
     def close(self) -> None:
         """Do nothing. The caller that opened the connection also closes it."""

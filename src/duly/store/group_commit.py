@@ -59,6 +59,7 @@ class Committer:
         name: str,
         is_alone: Callable[[AnyOp], bool] | None = None,
         size_of: Callable[[AnyOp], int] = lambda _op: 0,
+        kind_of: Callable[[Sequence[AnyOp]], str] = lambda _ops: "",
     ) -> None:
         self._write = write
         self._size_of = size_of
@@ -67,6 +68,8 @@ class Committer:
         self._is_alone = is_alone
         """Returns whether an op needs a transaction of its own. A request with such an op shares no
         commit, because a commit of several transactions could not be repeated if one fails."""
+        self._kind_of = kind_of
+        """Returns how ops are written. Requests of several kinds never share a commit."""
         self._line: dict[_Request, None] = {}
         """Requests without an answer, in the order of their arrival."""
         self._is_closing = False
@@ -204,7 +207,7 @@ class Committer:
         size_of = self._size_of
         room = -1 if self._needs_own_commit(leader) else COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
-        waiting = list(self._line)
+        waiting = self._of_one_kind(leader)
         # A single request needs no bound and is written as it is.
         is_shared = len(waiting) - is_empty > 1
         bytes_left = TRANSACTION_BYTES - sum(map(size_of, leader.ops)) if is_shared else 0
@@ -227,6 +230,20 @@ class Committer:
                     # Later requests wait. After this, only the leader is still added.
                     room = -1
         return tuple(found)
+
+    def _of_one_kind(self, leader: "_Request") -> "list[_Request]":
+        """Return the requests in line that are written as the first of them is.
+
+        The others wait for the next commit. They were not passed over, since the leader is first.
+        """
+        waiting = list(self._line)
+        kinds = {
+            request: self._kind_of(request.ops)
+            for request in waiting
+            if request.ops and not request.is_done
+        }
+        first = kinds.get(leader) or next(iter(kinds.values()), None)
+        return [request for request in waiting if kinds.get(request, first) == first]
 
     def _needs_own_commit(self, request: "_Request") -> bool:
         return self._is_alone is not None and any(map(self._is_alone, request.ops))

@@ -44,6 +44,7 @@ class DeadChildRecovery:
             )
             self.recovered_at = monotonic()
             del self.pending[worker_id]
+        self._store.disconnect()
         return _NEVER_SECONDS
 
     def finish(self) -> None:
@@ -73,6 +74,8 @@ class SuspectMonitor:
         self._ticks += 1
         looks = self._may_wait() or self._ticks % _LOOK_EVERY == 0
         self.waiting = looks and self._store.peek().suspect
+        if looks and not self.waiting:
+            self._store.disconnect()
         return SUSPECT_PAUSE
 
 
@@ -122,6 +125,7 @@ class StartAnnouncement:
             self._settings.async_limit,
         )
         self._is_announced = True
+        self._store.disconnect()
         self._bus.emit(event)
         return _NEVER_SECONDS
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from duly.limits import TRANSACTION_BYTES
 from duly.store.postgres.arrays import flags, numbers, texts
 from duly.store.postgres.external import BY_INDEX
-from duly.store.postgres.session_settings import HOT, UPKEEP
+from duly.store.postgres.session_settings import HOT, WORK
 from duly.store.postgres.store import READING
 from duly.store.statements import load
 from tests.store.conformance.verbs import LANE, OTHER_TASK, TASK, WORKER
@@ -146,7 +146,7 @@ CASES = [
         {"ids": texts(ids_of(FINISHED)), "claim_numbers": numbers([1] * BATCH)},
     ),
     *(
-        Case(f"tick.{name}", TICK, rows, UPKEEP)
+        Case(f"tick.{name}", TICK, rows, WORK)
         for name, rows in [
             ("unpark", BATCH),
             ("promote", BATCH),
@@ -155,10 +155,10 @@ CASES = [
             ("next_due", 1),
         ]
     ),
-    Case("tick.note_reached", {"name": "parked", "reached": "default"}, 1, UPKEEP),
-    Case("recover.held", {"worker_id": WORKER}, 2 * BATCH, UPKEEP),
-    Case("recover.orphans", {"limit": BATCH}, settings=UPKEEP),
-    Case("recover.still_orphaned", {"ids": texts(ids_of(ORPHANED))}, settings=UPKEEP),
+    Case("tick.note_reached", {"name": "parked", "reached": "default"}, 1, WORK),
+    Case("recover.held", {"worker_id": WORKER}, 2 * BATCH, WORK),
+    Case("recover.orphans", {"limit": BATCH}, settings=WORK),
+    Case("recover.still_orphaned", {"ids": texts(ids_of(ORPHANED))}, settings=WORK),
     Case(
         "enqueue.accept",
         {
@@ -212,72 +212,72 @@ CASES = [
     ),
     Case("enqueue.give_up_keys", {"ids": texts(ids_of(RUNNING))}),
     Case("enqueue.key_in_force", {"task": TASK, "key": "key 1"}, 1),
-    Case("steps.holds", RUN, 1, UPKEEP),
-    Case("steps.begin", STEP | {"name": "another"}, 1, UPKEEP),
-    Case("steps.conclude", STEP, 1, UPKEEP),
-    Case("steps.end", STEP, 1, UPKEEP),
-    Case("steps.forget", STEP, 1, UPKEEP),
-    Case("steps.one", STEP, 1, UPKEEP),
-    Case("steps.all", STEP, 2, UPKEEP),
-    Case("steps.begun", STEP, 2, UPKEEP),
-    Case("steps.lock_ended", ENDED, 1, UPKEEP),
+    Case("steps.holds", RUN, 1, WORK),
+    Case("steps.begin", STEP | {"name": "another"}, 1, WORK),
+    Case("steps.conclude", STEP, 1, WORK),
+    Case("steps.end", STEP, 1, WORK),
+    Case("steps.forget", STEP, 1, WORK),
+    Case("steps.one", STEP, 1, WORK),
+    Case("steps.all", STEP, 2, WORK),
+    Case("steps.begun", STEP, 2, WORK),
+    Case("steps.lock_ended", ENDED, 1, WORK),
     Case(
         "settle.lock_waits",
         {"ids": texts(ids_of(RUNNING)), "names": texts(["wait"] * BATCH)},
-        settings=UPKEEP,
+        settings=WORK,
     ),
     *(
         Case(
             "settle.is_wait_satisfied",
             {"ids": texts(ids_of(RUNNING)), "names": texts([name] * BATCH)},
-            settings=UPKEEP,
+            settings=WORK,
         )
         for name in ("wait", "gather")
     ),
-    Case("steps.send", {"name": "another", "payload": "1", "hint": True}, 1, UPKEEP),
-    Case("steps.take_wakeups", {"limit": BATCH}, settings=UPKEEP),
-    Case("steps.rouse_waiting", {"names": texts(["event 1000001"])}, 1, UPKEEP),
-    Case("steps.wake", {"run_ids": texts(ids_of(DELAYED))}, settings=UPKEEP),
-    Case("steps.pending", {"after": id_of(DELAYED, 1000), "limit": BATCH}, settings=UPKEEP),
-    Case("steps.counted", {"longest": 600.0}, 1, UPKEEP),
-    Case("steps.note_rechecked", {"counted": "1 1"}, 1, UPKEEP),
-    Case("tick.lock_duty", {"duty": "tick", "longest": "300s"}, 1, UPKEEP),
-    Case("tick.take_turn", {"duty": "tick", "seconds": 5.0, "longest": "300s"}, 1, UPKEEP),
-    Case("journal.progress", RUN | {"fraction": 0.5, "text": "half"}, 1, UPKEEP),
-    Case("journal.holds", RUN, 1, UPKEEP),
-    Case("journal.lock", RUN, 1, UPKEEP),
-    Case("journal.known", RUN, 1, UPKEEP),
+    Case("steps.send", {"name": "another", "payload": "1", "hint": True}, 1, WORK),
+    Case("steps.take_wakeups", {"limit": BATCH}, settings=WORK),
+    Case("steps.rouse_waiting", {"names": texts(["event 1000001"])}, 1, WORK),
+    Case("steps.wake", {"run_ids": texts(ids_of(DELAYED))}, settings=WORK),
+    Case("steps.pending", {"after": id_of(DELAYED, 1000), "limit": BATCH}, settings=WORK),
+    Case("steps.counted", {"longest": 600.0}, 1, WORK),
+    Case("steps.note_rechecked", {"counted": "1 1"}, 1, WORK),
+    Case("tick.lock_duty", {"duty": "tick", "longest": "300s"}, 1, WORK),
+    Case("tick.take_turn", {"duty": "tick", "seconds": 5.0, "longest": "300s"}, 1, WORK),
+    Case("journal.progress", RUN | {"fraction": 0.5, "text": "half"}, 1, WORK),
+    Case("journal.holds", RUN, 1, WORK),
+    Case("journal.lock", RUN, 1, WORK),
+    Case("journal.known", RUN, 1, WORK),
     # Runs and their marks.
-    Case("carry.fresh", {"tasks": texts([TASK]), "limit": BATCH, "stale": 1}, 2 * BATCH, UPKEEP),
+    Case("carry.fresh", {"tasks": texts([TASK]), "limit": BATCH, "stale": 1}, 2 * BATCH, WORK),
     Case(
         "carry.stale",
         {"tasks": texts([TASK]), "limit": BATCH, "stale": 1, "most": 3, "longest": 9},
-        settings=UPKEEP,
+        settings=WORK,
     ),
-    Case("carry.drop_marks", {"run_ids": texts(ids_of(HANDED))}, settings=UPKEEP),
-    Case("carry.unsent", {"run_ids": texts(ids_of(HANDED)), "after": 1}, settings=UPKEEP),
-    Case("carry.bring_back", HOME, 2 * BATCH, UPKEEP),  # Runs and their marks.
+    Case("carry.drop_marks", {"run_ids": texts(ids_of(HANDED))}, settings=WORK),
+    Case("carry.unsent", {"run_ids": texts(ids_of(HANDED)), "after": 1}, settings=WORK),
+    Case("carry.bring_back", HOME, 2 * BATCH, WORK),  # Runs and their marks.
     Case(
         "carry.send_away",
         HOME | {"lanes": texts(["carried"] * 2), "queues": BATCH},
         2 * BATCH,  # Those that it looks at, and those that it moves.
-        UPKEEP,
+        WORK,
     ),
-    Case("carry.resume", {"queue": "default"}, 2 * BATCH, UPKEEP),
+    Case("carry.resume", {"queue": "default"}, 2 * BATCH, WORK),
     Case(
         "schedules.due",
         {"limit": BATCH, "at_least": 0, "less_than": YEAR},
         3 * BATCH,  # With the runs that each of them is asked for.
-        UPKEEP,
+        WORK,
     ),
     Case(
         "schedules.lock_free",
         {"names": texts([f"schedule {number}" for number in range(1, BATCH + 1)])},
-        settings=UPKEEP,
+        settings=WORK,
     ),
-    Case("schedules.live", {"run_id": id_of(QUEUED, 1)}, 1, UPKEEP),
-    Case("schedules.failures", {"schedule": "schedule 1", "limit": BATCH}, 1, UPKEEP),
-    Case("schedules.release", {"schedule": "schedule 1", "run_id": id_of(QUEUED, 1)}, 1, UPKEEP),
+    Case("schedules.live", {"run_id": id_of(QUEUED, 1)}, 1, WORK),
+    Case("schedules.failures", {"schedule": "schedule 1", "limit": BATCH}, 1, WORK),
+    Case("schedules.release", {"schedule": "schedule 1", "run_id": id_of(QUEUED, 1)}, 1, WORK),
     Case(
         "schedules.move",
         {
@@ -289,16 +289,16 @@ CASES = [
             "reasons": None,
             "last_run_ids": None,
         },
-        settings=UPKEEP,
+        settings=WORK,
     ),
     Case(
         "operate.end_queued",
         {"run_id": id_of(QUEUED, 1), "state": "cancelled", "cause": "x", "error": None},
         1,
-        UPKEEP,
+        WORK,
     ),
-    Case("operate.ask_cancel", RUN, 1, UPKEEP),
-    Case("operate.queued", {"run_id": id_of(QUEUED, 1)}, 2, UPKEEP),
+    Case("operate.ask_cancel", RUN, 1, WORK),
+    Case("operate.queued", {"run_id": id_of(QUEUED, 1)}, 2, WORK),
     *(
         Case(
             "operate.reschedule",
@@ -313,11 +313,11 @@ CASES = [
                 "is_due": True,
             },
             1,
-            UPKEEP,
+            WORK,
         )
         for kind in (QUEUED, DELAYED)
     ),
-    Case("operate.live_holder", ENDED | {"other_names": "{shop:old,shop:older}"}, 3, UPKEEP),
+    Case("operate.live_holder", ENDED | {"other_names": "{shop:old,shop:older}"}, 3, WORK),
     Case(
         "operate.hold_key_again",
         {
@@ -327,9 +327,9 @@ CASES = [
             "other_names": "{shop:old,shop:older}",
         },
         3,
-        UPKEEP,
+        WORK,
     ),
-    Case("operate.reset_key", {"task": TASK, "key": "key 1", "run_id": None}, 1, UPKEEP),
+    Case("operate.reset_key", {"task": TASK, "key": "key 1", "run_id": None}, 1, WORK),
     Case(
         "operate.revive",
         {
@@ -342,9 +342,9 @@ CASES = [
             "change": "redriven",
         },
         1,
-        UPKEEP,
+        WORK,
     ),
-    Case("operate.discard", {"run_id": id_of(FAILED, 1), "change": "discarded"}, 1, UPKEEP),
+    Case("operate.discard", {"run_id": id_of(FAILED, 1), "change": "discarded"}, 1, WORK),
     Case(
         "operate.revive",
         {
@@ -357,7 +357,7 @@ CASES = [
             "change": "redriven",
         },
         1,
-        UPKEEP,
+        WORK,
     ),
     Case(
         "operate.hold_key_again",
@@ -368,10 +368,10 @@ CASES = [
             "other_names": "{shop:old,shop:older}",
         },
         3,
-        UPKEEP,
+        WORK,
     ),
     *(
-        Case(f"prune.{name}", OLD | {"after": 0, "ended_from": 0, "kept_from": 0}, rows, UPKEEP)
+        Case(f"prune.{name}", OLD | {"after": 0, "ended_from": 0, "kept_from": 0}, rows, WORK)
         for name, rows in [
             ("drop_runs", 2 * BATCH),  # With attempts, log lines and tags.
             ("drop_keys", BATCH),

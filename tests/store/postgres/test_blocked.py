@@ -25,7 +25,7 @@ SOON = 30.0
 @pytest.fixture
 def store(store_url: str, monkeypatch: pytest.MonkeyPatch):
     """A store whose writes wait for locks for a moment only."""
-    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "200ms"})
+    monkeypatch.setattr(write_paths, "WORK", {**write_paths.WORK, "lock_timeout": "200ms"})
     store = open_store(store_url)
     yield store
     store.close()
@@ -77,7 +77,7 @@ def test_a_retry_whose_key_another_transaction_is_taking_gives_up_soon(
     register(store)
     failed = enqueue_and_claim(store, key=key("k", active_only=True))
     assert fail(store, failed) is Settled.DONE
-    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "10min"})
+    monkeypatch.setattr(write_paths, "WORK", {**write_paths.WORK, "lock_timeout": "10min"})
 
     with closing(open_store(store_url)) as patient, psycopg.connect(store_url) as caller:
         wanted = order(key=key("k", active_only=True))

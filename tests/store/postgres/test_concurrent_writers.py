@@ -288,7 +288,7 @@ def test_an_enqueue_whose_hint_is_refused_succeeds(store, monkeypatch):
 
 
 def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(url):
-    hints = PostgresHints(Address(url))
+    hints = PostgresHints(Address(url), lambda _: None)
 
     hints.note_piggybacked(0.05)
     assert not hints.may_piggyback()
@@ -300,7 +300,7 @@ def test_a_lone_enqueue_carries_its_hint_where_all_commits_are_slow(url):
 
 
 def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(url):
-    hints = PostgresHints(Address(url))
+    hints = PostgresHints(Address(url), lambda _: None)
     hints.note_plain_insert(0.002)
     hints.note_piggybacked(0.02)
     assert hints.may_piggyback()
@@ -314,7 +314,7 @@ def test_lone_enqueues_that_wait_for_other_commits_carry_no_hint_for_a_while(url
 
 def test_a_statement_that_failed_while_it_was_prepared_does_not_affect_the_next(store):
     enqueue_one(store)
-    session = store._here().writers._lines["enqueue"]._session
+    session = store._here().writers._lines["work"]._session
     for _ in range(2):
         with pytest.raises(psycopg.Error):
             session.execute_alone("SELECT no_such_column", {})

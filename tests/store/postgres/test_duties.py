@@ -16,7 +16,7 @@ from duly.store.ops.recovery import RecoverOrphans
 from duly.store.ops.steps import RecheckWaits
 from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts, Tick
 from duly.store.postgres.connection import PostgresSession
-from duly.store.postgres.session_settings import UPKEEP
+from duly.store.postgres.session_settings import WORK
 from duly.store.statements import load
 from duly.store.store_factory import open_store
 from duly.worker.services.maintenance import TickPolicy
@@ -195,7 +195,7 @@ class TestManyWorkers:
         add_workers(server.connection, workers)
         found = {}
         with server.undone():
-            server.use(UPKEEP)
+            server.use(WORK)
             for name in self.STATEMENTS:
                 stem, short = name.split(".")
                 sql = load("postgres", stem)[short]

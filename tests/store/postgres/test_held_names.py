@@ -12,16 +12,13 @@ from duly.connections import execute_dialogue
 from duly.store.ops.steps import SendEvent
 from duly.store.postgres import held_names
 from duly.store.postgres.held_names import HeldNames
-from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.store_factory import open_store
 from tests.servers.processes import wait_until
 from tests.store.conformance.verbs import TIMEOUT, order
 
 
 def test_any_number_of_threads_note_names_at_the_same_time():
-    known = HeldNames(
-        ReconnectingConnection.__new__(ReconnectingConnection), lambda _line, _ops: []
-    )
+    known = HeldNames("", lambda _ops: [])
     errors: list[BaseException] = []
 
     def note(thread: int) -> None:
@@ -50,13 +47,13 @@ def test_callers_that_wait_for_a_held_name_do_not_delay_callers_of_another_name(
     monkeypatch.setattr(held_names, "_AGAIN_SECONDS", 1.0)
     tries: list[str] = []
     writers = store._here().writers
-    write_names = writers._write_names
+    write = writers._write_named
 
-    def noted(line, ops):
+    def noted(ops):
         tries.extend({op.key.text for op in ops})
-        return write_names(line, ops)
+        return write(ops)
 
-    monkeypatch.setattr(writers, "_write_names", noted)
+    monkeypatch.setattr(writers, "_write_named", noted)
     with closing(open_store(url)) as another:
         execute_dialogue(connection, partial(another.enqueue_on_connection, order(key="held")))
     with ThreadPoolExecutor(40) as callers:

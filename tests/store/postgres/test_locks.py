@@ -1,14 +1,18 @@
 """Locks on PostgreSQL, where writes share connections and can wait for each other."""
 
+import time
 from contextlib import closing
 from typing import Any
 
+import pytest
+
+from duly.errors import StoreBusy
 from duly.store.ops.locks import AcquireLock, RenewLock
 from duly.store.ops.operators import LimitQueue, PauseQueue
 from duly.store.postgres.transaction import PostgresTransaction
 from duly.store.store_factory import open_store
 from duly.store.verbs.verb import carry_out
-from tests.store.conformance.verbs import ACTOR, SECOND
+from tests.store.conformance.verbs import ACTOR, SECOND, TIMEOUT
 from tests.store.postgres.verbs import InBackground, wait_for_a_lock
 
 
@@ -20,25 +24,27 @@ def renew(store: Any) -> bool:
     return store.do(RenewLock("index", "a", 1, SECOND))
 
 
-def test_a_lock_is_renewed_while_other_writes_of_its_process_wait(url, store, connection):
+def test_a_lock_is_renewed_although_another_write_of_its_process_is_blocked(url, store, connection):
     assert take(store).is_ours
     connection.execute("LOCK TABLE duly_queues IN EXCLUSIVE MODE")
     pausing = InBackground(lambda: store.apply([PauseQueue("default", True, ACTOR, "")]))
     wait_for_a_lock(url, what="the write that waits")
 
+    began = time.monotonic()
     is_renewed = renew(store)
-    is_waiting = not pausing.is_done
+    seconds = time.monotonic() - began
+    with pytest.raises(StoreBusy):
+        pausing.answer()
     connection.rollback()
-    pausing.answer()
 
     assert is_renewed
-    assert is_waiting
+    assert seconds < TIMEOUT
 
 
 def test_a_lock_is_renewed_while_a_transaction_that_tries_to_take_it_is_open(store, url):
     assert take(store).is_ours
     with closing(open_store(url)) as another:
-        line = another._here().writers._lines["operate"]
+        line = another._here().writers._lines["work"]
 
         def ask(session: Any) -> tuple[Any, bool]:
             op = AcquireLock("index", "b", "another host", SECOND)
@@ -56,7 +62,7 @@ def test_a_repeated_acquire_does_not_own_a_lock_that_another_owner_took_meanwhil
     assert store.do(AcquireLock("index", "a", "a host", 1)).is_ours
     again = AcquireLock("index", "a", "a host", SECOND)
     with closing(open_store(url)) as another:
-        line = another._here().writers._lines["operate"]
+        line = another._here().writers._lines["work"]
 
         def take_first(session: Any) -> tuple[Any, InBackground]:
             op = AcquireLock("index", "b", "another host", 60 * SECOND)

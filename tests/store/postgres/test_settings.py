@@ -114,7 +114,7 @@ def test_a_login_role_that_works_as_another_can_end_its_lost_session(
 ):
     with closing(open_store(url_of_a_role_that_becomes_another)) as other:
         enqueue_one(other)
-        line = other._here().writers._lines["enqueue"]
+        line = other._here().writers._lines["work"]
 
         def hang_up(session: PostgresSession, lost: bool) -> list[Any]:  # noqa: FBT001 - as `run` calls it
             if not lost:

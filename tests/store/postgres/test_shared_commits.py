@@ -20,7 +20,7 @@ SOON = 30.0
 @pytest.fixture
 def store(store_url: str, monkeypatch: pytest.MonkeyPatch):
     """A store whose writes wait for locks for a moment only."""
-    monkeypatch.setattr(write_paths, "UPKEEP", {**write_paths.UPKEEP, "lock_timeout": "200ms"})
+    monkeypatch.setattr(write_paths, "WORK", {**write_paths.WORK, "lock_timeout": "200ms"})
     store = open_store(store_url)
     yield store
     store.close()

@@ -13,7 +13,7 @@ _SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE = 10
 """The divisor for the number of first runs, which show how long the others need to fall asleep."""
-_OF_WRITES = frozenset({"duly-enqueue", "duly-sweep"})
+_OF_WRITES = frozenset({"duly-work", "duly-sweep"})
 """PostgreSQL threads: one for callers that enqueue many runs, one that cleans up after writes."""
 _PATIENCE = (3, 9, 27)
 """How many times longer than expected runs may take to fall asleep.

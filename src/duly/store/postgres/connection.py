@@ -61,6 +61,8 @@ SELECT pg_catalog.pg_current_xact_id()::text, pg_catalog.current_setting('transa
 """)
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _NUMBER = "SELECT pg_catalog.pg_current_xact_id()::text"
+_LIMIT_WAIT = "SELECT pg_catalog.set_config('lock_timeout', %(limit)s, true)"
+_NUMBER_AND_LIMIT = f"{_NUMBER}, pg_catalog.set_config('lock_timeout', %(limit)s, true)"
 _UNLIMITED = SQL("SET LOCAL transaction_timeout = 0;")
 _FIRST_WITH_TRANSACTION_TIMEOUT = 170_000
 _SILENCE_SECONDS = 1.0
@@ -95,6 +97,8 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     """The number of this session's latest transaction. Another session can look it up later."""
     _begins = False
     """True if the next statement opens a transaction."""
+    _wait: int | None = None
+    """For how many milliseconds that transaction waits for locks, if not for the usual time."""
     _epoch = Epoch()
     _opened_in = 0
     _settings: Mapping[str, str] = {}
@@ -162,9 +166,9 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
             names, values = texts(self._settings), texts(self._settings.values())
             self.execute_unanswered(_SET_LOCAL, {"names": names, "values": values})
 
-    def begin_with_next_statement(self) -> None:
+    def begin_with_next_statement(self, wait_milliseconds: int | None = None) -> None:
         """Open a transaction together with its first statement, in one round trip."""
-        self._begins, self.transaction_number = True, None
+        self._begins, self._wait, self.transaction_number = True, wait_milliseconds, None
 
     def begin_nothing(self) -> None:
         """Forget a transaction that was to begin with a statement that never came."""
@@ -184,9 +188,12 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         self._begins = False
         with self.pipeline():
             self.begin()
-            number = super().execute(_NUMBER)
+            if self._wait is None:
+                number = super().execute(_NUMBER)
+            else:
+                number = super().execute(_NUMBER_AND_LIMIT, {"limit": f"{self._wait}ms"})
             cursor = super().execute(query, params, prepare=prepare, binary=binary)
-        ((self.transaction_number,),) = number.fetchall()
+        ((self.transaction_number, *_),) = number.fetchall()
         return cursor
 
     def forget_before_end(self) -> None:
@@ -275,12 +282,16 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
         ((*_, number),) = self.execute(_SET_BEFORE_SETTLING, self._before_settling).fetchall()
         return str(number)
 
-    def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def execute_alone(
+        self, sql: str, parameters: Mapping[str, Any], *, wait_milliseconds: int | None = None
+    ) -> list[tuple[Any, ...]]:
         """Run one statement as a transaction of its own, in one round trip."""
-        if not self.pooled:
+        if not self.pooled and wait_milliseconds is None:
             return self._lone.run(sql, parameters)
         with self.pipeline():
             self.begin()
+            if wait_milliseconds is not None:
+                self.execute_unanswered(_LIMIT_WAIT, {"limit": f"{wait_milliseconds}ms"})
             cursor = self.execute(sql, parameters)
             self.commit_now()
         return cursor.fetchall() if cursor.description is not None else []

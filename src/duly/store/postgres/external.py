@@ -16,7 +16,6 @@ from duly.store.postgres.address import Address
 from duly.store.postgres.claim import PostgresClaims
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.failures import translated
-from duly.store.postgres.held_names import HeldNames
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 from duly.store.postgres.session_settings import HOT
 from duly.store.postgres.store import PostgresStore
@@ -73,6 +72,14 @@ class ExternalPostgresStore(SingleProcessStore, PostgresStore):
     def _note_external_names(self, op: Enqueue | SendEvent) -> None:
         """Record nothing: a wait for a key happens in the same transaction that holds it."""
 
+    def _read_for_engine(
+        self,
+        connection: str,  # noqa: ARG002 - there is one
+        sql: str,
+        parameters: Mapping[str, Any],
+    ) -> list[Row]:
+        return self._read(sql, parameters)
+
     def _read(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[Row]:
@@ -106,7 +113,13 @@ class ExternalPostgresSession(PostgresSession):
     def commit_now(self) -> None:
         """Do nothing: the caller ends the transaction."""
 
-    def execute_alone(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def execute_alone(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any],
+        *,
+        wait_milliseconds: int | None = None,  # noqa: ARG002 - the owner's settings stay
+    ) -> list[tuple[Any, ...]]:
         """Execute one statement in the open transaction."""
         cursor = self.execute(sql, parameters)
         return cursor.fetchall() if cursor.description is not None else []
@@ -128,7 +141,7 @@ class ExternalPostgresConnection(ReconnectingConnection):
         except psycopg.Error as error:
             raise translated(error, self.address) from error
 
-    def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
+    def run(self, work: Callable[[PostgresSession, bool], T], *, is_read: bool = False) -> T:  # noqa: ARG002 - for another kind
         """Do some work once. If it fails, the owner of the connection rolls it back.
 
         If it succeeds, the planner settings of the caller are restored.
@@ -149,6 +162,8 @@ class ExternalPostgresConnection(ReconnectingConnection):
         self,
         work: Callable[[PostgresSession], T],
         again: Callable[[PostgresSession], T] | None = None,  # noqa: ARG002 - work runs only once here
+        *,
+        wait_milliseconds: int | None = None,  # noqa: ARG002 - the owner's settings stay
     ) -> T:
         """Do some work in the open transaction."""
         return self.run(lambda session, _lost: work(session))
@@ -164,13 +179,15 @@ class ExternalPostgresHints(PostgresHints):
     """Hints that are sent when the open transaction commits."""
 
     def __init__(self, line: ExternalPostgresConnection) -> None:
-        super().__init__(line.address)
+        super().__init__(line.address, self._notify_at_commit)
         self._line = line
+
+    def _notify_at_commit(self, payload: str) -> None:
+        self._line.run(lambda session, _lost: notify(session, payload))
 
     def send(self, hints: ReadyHints = ()) -> None:
         """Send hints to all processes. Listeners of this process get them from the server too."""
-        payload = encode(hints)
-        self._line.run(lambda session, _lost: notify(session, payload))
+        self._notify_at_commit(encode(hints))
 
     def may_piggyback(self) -> bool:
         """Return False: every hint of this class is part of the transaction anyway."""
@@ -190,11 +207,10 @@ class ExternalWritePaths(WritePaths):
     def __init__(self, line: ExternalPostgresConnection, address: Address) -> None:
         super().__init__(address)
         self._lines = dict.fromkeys(self._lines, line)
-        self.held_names = HeldNames(line, self._write_names)
         self._claimer = PostgresClaims(line)
         self.hints = ExternalPostgresHints(line)
         self._sweeper = _NoVacuum(address)
 
-    def _write(self, committer: str, ops: Sequence[Op[A]]) -> list[A]:
+    def _write(self, path: str, ops: Sequence[Op[A]]) -> list[A]:
         # Ops of other threads are not included, since each thread has its own transaction.
-        return self._writes[committer](list(ops))
+        return self._writes[path](list(ops))

@@ -1,7 +1,7 @@
 """Heartbeats: a counter in each worker's row, on a connection that fails instead of hanging."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -19,6 +19,9 @@ from duly.store.statements import load
 
 SQL = load("postgres", "recover")
 
+Row = tuple[Any, ...]
+Query = Callable[[PostgresSession], list[Row]]
+
 ANSWER_SECONDS = 2
 """Connecting and querying together take less time than the interval between two beats."""
 
@@ -26,7 +29,10 @@ ANSWER_SECONDS = 2
 class PostgresHeartbeats:
     """Sends the heartbeats of workers and reads those of others, in the workers' rows."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, read: Callable[[Query], list[Row]]) -> None:
+        self._read_elsewhere = read
+        """Reads on a connection that this process has for other purposes."""
+        self._sends_beats = False
         self._address = address.with_parameters(connect_timeout=ANSWER_SECONDS)
         # The server times out first, so that no beat is counted long after the client gave up.
         self._settings = {"statement_timeout": f"{750 * ANSWER_SECONDS}ms"}
@@ -37,11 +43,12 @@ class PostgresHeartbeats:
         """Count one beat for each worker. Return the workers that are still live in the store."""
         if not worker_ids:
             return set()
+        self._sends_beats = True
         return {row[0] for row in self._ask(SQL["beat"], (texts(worker_ids),))}
 
     def read(self) -> dict[str, HeartbeatReading]:
         """Read the beats of every live worker. A dead and a frozen process look the same here."""
-        rows = self._ask(SQL["beats"], ())
+        rows = self._read(SQL["beats"], ())
         return {
             worker_id: HeartbeatReading(int(beats), float(age), lease=float(lease))
             for worker_id, beats, age, lease in rows
@@ -49,7 +56,7 @@ class PostgresHeartbeats:
 
     def is_watcher(self, worker_ids: Collection[str], within: float) -> bool:
         """Return whether one of these is among the first live workers with a recent beat."""
-        rows = self._ask(SQL["watchers"], (str(within), str(WATCHERS)))
+        rows = self._read(SQL["watchers"], (str(within), str(WATCHERS)))
         return len(rows) < WATCHERS or any(row[0] in worker_ids for row in rows)
 
     def refuse_beats(self, worker_id: str, beats: int) -> bool:  # noqa: ARG002
@@ -64,7 +71,15 @@ class PostgresHeartbeats:
         with self._mutex:
             self._hang_up()
 
-    def _ask(self, sql: str, parameters: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _read(self, sql: str, parameters: Sequence[str]) -> list[Row]:
+        """Read on the connection of the beats. A process whose supervisor beats for it has none."""
+        if self._sends_beats:
+            return self._ask(sql, parameters)
+        return self._read_elsewhere(
+            lambda session: execute_within(session, sql, parameters, seconds=ANSWER_SECONDS)
+        )
+
+    def _ask(self, sql: str, parameters: Sequence[str]) -> list[Row]:
         with self._mutex:
             if self._session is None or not self._session.is_alive():
                 self._hang_up()

@@ -1,7 +1,8 @@
 """Keys, events and locks that open transactions hold, and waiting for their release.
 
-No write waits on a shared connection. A write that meets a held name raises NameHeld after the lock
-timeout of that connection. Its caller then retries here, at its own pace.
+No write waits for them on the connection that all writes share. A write that meets a held name
+raises NameHeld after a moment, and its caller tries again later. All later tries together take only
+a small part of the time of that connection.
 """
 
 import contextlib
@@ -18,7 +19,6 @@ from duly.store.ops.locks import RenewLock
 from duly.store.ops.op import AnyOp
 from duly.store.ops.runs import Enqueue
 from duly.store.ops.steps import SendEvent
-from duly.store.postgres.reconnecting_connection import ReconnectingConnection
 
 HELD_SECONDS = 10.0
 OWN_SECONDS = 2.0
@@ -28,6 +28,8 @@ _LONGEST_PAUSE_SECONDS = 0.1
 _APART_PAUSE_SECONDS = 0.02
 _AGAIN_SECONDS = 0.05
 """For this long after a try that met a held name, no other caller in this process tries it."""
+_REST = 10
+"""The pause after a try that met a held name, as a multiple of the duration of the try."""
 _MOST = 1_000
 
 
@@ -40,11 +42,12 @@ class HeldNames:
 
     def __init__(
         self,
-        line: ReconnectingConnection,
-        write: Callable[[ReconnectingConnection, Sequence[AnyOp]], Answers],
+        shown_url: str,
+        write: Callable[[Sequence[AnyOp]], Answers],
     ) -> None:
-        self._line = line
+        self._shown_url = shown_url
         self._write = write
+        self._rests_until = -math.inf
         self._mutex = threading.Lock()
         self._own: dict[str, None] = {}
         self._met_at: dict[str, float] = {}
@@ -87,7 +90,7 @@ class HeldNames:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             with contextlib.suppress(NameHeld):
                 return self._try(ops)
-        raise waiting.refusal(self._line.address.shown_url)
+        raise waiting.refusal(self._shown_url)
 
     def wait_on_shared_thread(self, ops: Sequence[AnyOp], done: Done) -> None:
         """Do the same in a thread that is shared by all callers that must not block."""
@@ -98,19 +101,21 @@ class HeldNames:
                 thread.start()
                 self._thread = thread
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._line.close()
-
     def _waiting(self, ops: Sequence[AnyOp]) -> "_NameWaiter":
         names = _names(ops)
         return _NameWaiter(ops, names, next((name for name in names if name in self._own), None))
 
     def _try(self, ops: Sequence[AnyOp]) -> Answers:
         with self._mutex:
-            if self.is_held(ops):
+            began = monotonic()
+            if began < self._rests_until or self.is_held(ops):
                 raise NameHeld
-            answers = self._write(self._line, ops)
+            try:
+                answers = self._write(ops)
+            except NameHeld:
+                now = monotonic()
+                self._rests_until = now + _REST * (now - began)
+                raise
         for name in _names(ops):
             self._met_at.pop(name, None)
         return answers
@@ -135,7 +140,7 @@ class HeldNames:
         try:
             return self._try(waiting.ops)
         except NameHeld:
-            return waiting.refusal(self._line.address.shown_url) if waiting.is_over else None
+            return waiting.refusal(self._shown_url) if waiting.is_over else None
         except BaseException as error:  # noqa: BLE001 - passed to the caller, which waits for it
             return error
 

@@ -26,8 +26,8 @@ from duly.store.postgres.connection import PostgresSession, connect
 from duly.store.wake_lock import new_wake_lock, wake
 
 PREPARED_AFTER = 5
-MAX_IDLE_CONNECTIONS = 4
-"""How many connections stay open while they are idle."""
+IDLE_SECONDS = 10.0
+"""For how long a connection stays open that nothing uses."""
 
 _LOOK_SECONDS = 0.5
 """How often a waiting borrower checks whether a loan before it was lost."""
@@ -55,8 +55,11 @@ class ConnectionPool:
         self._seconds = seconds
         self._line: dict[ref[PooledConnection], None] = {}
         """The loans in the order of their requests."""
-        self._idle: list[PostgresSession] = []
-        self._is_closed = False
+        self._idle: list[tuple[float, PostgresSession]] = []
+        """Connections that are not lent, each with the time of its return, the oldest first."""
+        self._closer: threading.Thread | None = None
+        """Closes connections that are idle for long. It ends when none is idle."""
+        self._is_closed = threading.Event()
 
     @contextmanager
     def connection(self) -> Iterator[PostgresSession]:
@@ -86,19 +89,49 @@ class ConnectionPool:
         """Take a connection back. Close it if it is not idle and outside of any transaction."""
         session = loan.session
         is_fit = not session.closed and session.info.transaction_status == TransactionStatus.IDLE
-        if is_fit and len(self._idle) < MAX_IDLE_CONNECTIONS:
-            self._idle.append(session)
+        if is_fit:
+            self._idle.append((monotonic(), session))
         else:
             session.close()
         self._leave_line(loan)
-        if self._is_closed:
+        if self._is_closed.is_set():
             self.close()
+        elif self._idle and (self._closer is None or not self._closer.is_alive()):
+            self._start_closer()
 
     def close(self) -> None:
         """Close all connections. Those that are still lent are closed on their release."""
-        self._is_closed = True
+        self._is_closed.set()
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the connections that are not lent."""
         while (session := self._pop_idle()) is not None:
             session.close()
+
+    def _start_closer(self) -> None:
+        thread = threading.Thread(target=self._close_unused, name="duly-idle", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # This process can start no more threads.
+            self.close_idle()
+        else:
+            self._closer = thread
+
+    def _close_unused(self) -> None:
+        while not self._is_closed.is_set():
+            returned_at = min((since for since, _ in self._idle), default=None)
+            if returned_at is None:
+                self._closer = None
+                # A connection that was returned before this assignment found a closer.
+                if not self._idle:
+                    return
+                continue
+            left = returned_at + IDLE_SECONDS - monotonic()
+            if left > 0:
+                self._is_closed.wait(left)
+            elif (session := self._pop_idle(0)) is not None:
+                session.close()
 
     def _join_line(self) -> PooledConnection:
         loan = PooledConnection()
@@ -157,7 +190,7 @@ class ConnectionPool:
 
     def _take(self) -> PostgresSession | None:
         """Return the most recently used connection that is still alive, if there is one."""
-        if self._is_closed:
+        if self._is_closed.is_set():
             raise StoreError("this store is closed; open the store of the application again")
         while (session := self._pop_idle()) is not None:
             if session.is_alive():
@@ -165,8 +198,8 @@ class ConnectionPool:
             session.close()
         return None
 
-    def _pop_idle(self) -> PostgresSession | None:
+    def _pop_idle(self, place: int = -1) -> PostgresSession | None:
         try:
-            return self._idle.pop()
+            return self._idle.pop(place)[1]
         except IndexError:  # Another thread may have taken the last one.
             return None

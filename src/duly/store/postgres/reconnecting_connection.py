@@ -74,12 +74,13 @@ class ReconnectingConnection:
         self._session: PostgresSession | None = None
         self._doubtful: PostgresSession | None = None
 
-    def run(self, work: Callable[[PostgresSession, bool], T]) -> T:
+    def run(self, work: Callable[[PostgresSession, bool], T], *, is_read: bool = False) -> T:
         """Do some work. Repeat it after contention, and once more after a lost connection.
 
         `work` gets True if an earlier try lost its connection: that try may have been committed.
         The lost backend has ended by then, except with a pooler. A read-only server wrote nothing,
-        so the second try uses the server that is the primary now.
+        so the second try uses the server that is the primary now. The answer to a read does not
+        show that the server can be written.
         """
         contended = 0
         lost = moved = False
@@ -112,7 +113,8 @@ class ReconnectingConnection:
                 self._tidy()
                 raise
             else:
-                self._record.answered()
+                if not is_read:
+                    self._record.answered()
                 return answer
 
     def _failed(self, error: psycopg.Error) -> StoreError:
@@ -125,6 +127,8 @@ class ReconnectingConnection:
         self,
         work: Callable[[PostgresSession], T],
         again: Callable[[PostgresSession], T] | None = None,
+        *,
+        wait_milliseconds: int | None = None,
     ) -> T:
         """Do some work in one transaction, exactly once, even if the reply to its commit is lost.
 
@@ -145,7 +149,7 @@ class ReconnectingConnection:
                         raise _unknown(place, self.address)
                     act = again
             done.clear()
-            session.begin_with_next_statement()
+            session.begin_with_next_statement(wait_milliseconds)
             answer = act(session)
             if session.transaction_number is not None:
                 number = _TransactionId(session.server_life, session.transaction_number)

@@ -19,15 +19,13 @@ HOT: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": FROZEN,
     "tcp_user_timeout": FROZEN,
 }
-UPKEEP: Mapping[str, str] = {
+WORK: Mapping[str, str] = {
     **HOT,
-    "lock_timeout": "5s",
+    # All writes of a process except claims and settles share this connection.
+    "lock_timeout": "1s",
 }
-KEYED: Mapping[str, str] = {
-    **HOT,
-    # A caller's open transaction may hold the same key for any time. Other writes share this
-    # connection, so a write that needs the key waits elsewhere.
-    "lock_timeout": "20ms",
-}
-HINTS: Mapping[str, str] = {"synchronous_commit": "off"}
-"""For notifications, whose loss in a crash of the server does no harm."""
+TRY_MILLISECONDS = 2
+"""How long a write waits for a name that a caller's transaction may hold, such as a key. If that
+transaction is open for longer, the write is tried again later, and other writes go first."""
+SERVICE_WAIT_MILLISECONDS = 100
+"""How long a service waits for a lock. It tries again later, and callers wait meanwhile."""

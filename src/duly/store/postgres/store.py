@@ -46,6 +46,7 @@ from duly.store.task_transaction import TaskTransaction, TaskTransactionDriver
 from duly.store.transaction import Row
 
 PACKAGE = "duly.store.postgres"
+_HAS_SCHEMA = "SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL"
 
 READERS = 4
 MAX_TASK_TRANSACTIONS = 16
@@ -80,8 +81,8 @@ class PostgresStore(OpWriter, PostgresInspector):
         self._process: _PostgresResources | None = None
         self._mutex = threading.Lock()
         _stores.add(self)
-        with defer_interrupts(), self._here().readers.connection() as session:
-            self.is_pooled = session.pooled
+        with defer_interrupts():
+            self.is_pooled = self._here().writers.read("work", lambda session: session.pooled)
         if self.is_pooled:
             self.notices.append(
                 f"{self.shown_url} is a pooler that shares connections: workers get no "
@@ -144,6 +145,17 @@ class PostgresStore(OpWriter, PostgresInspector):
         return str(self._database)
 
     # -- reading --
+
+    def _read_for_engine(
+        self, connection: str, sql: str, parameters: Mapping[str, Any]
+    ) -> list[Row]:
+        def read() -> list[Row]:
+            with defer_interrupts():
+                return self._here().writers.read(
+                    connection, lambda session: session.execute(sql, parameters).fetchall()
+                )
+
+        return retry_during_outage(read)
 
     def _read(
         self, sql: str, parameters: Mapping[str, Any], *, prepare: bool | None = None
@@ -220,6 +232,12 @@ class PostgresStore(OpWriter, PostgresInspector):
         """Return whether every listener here has a connection that listens."""
         return self._here().writers.hints.are_heard()
 
+    def disconnect(self) -> None:
+        """Close the connections that are not in use, except the one for heartbeats."""
+        process = self._here()
+        process.writers.disconnect()
+        process.readers.close_idle()
+
     def close(self) -> None:
         """Write the queued ops, end all threads and close the connections."""
         with self._mutex:
@@ -232,7 +250,7 @@ class PostgresStore(OpWriter, PostgresInspector):
 
     def read_schema(self) -> Schema:
         """Return the version of the tables; 0 if there are none."""
-        if self._read("SELECT pg_catalog.to_regclass('duly_schema') IS NOT NULL", {}) != [(True,)]:
+        if self._read_for_engine("work", _HAS_SCHEMA, {}) != [(True,)]:
             return Schema(0, 0)
         return Schema(*self._query("inspect.schema")[0])
 
@@ -282,7 +300,7 @@ class _PostgresResources:
 
     def __init__(self, address: Address) -> None:
         self.writers = WritePaths(address)
-        self.heartbeats = PostgresHeartbeats(address)
+        self.heartbeats = PostgresHeartbeats(address, partial(self.writers.read, "work"))
         self.readers = ConnectionPool(address, READING, size=READERS, seconds=READER_SECONDS)
         self.floors = Floors(self.readers, self.writers.hints)
         # Separate from the readers, because a body may keep a connection for as long as it runs.

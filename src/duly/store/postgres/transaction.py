@@ -11,6 +11,7 @@ from duly.store.ops.runs import Enqueue, Settle, Settled
 from duly.store.postgres.arrays import array
 from duly.store.postgres.connection import PostgresSession
 from duly.store.postgres.enqueue import insert
+from duly.store.postgres.session_settings import TRY_MILLISECONDS
 from duly.store.postgres.settle import settle
 from duly.store.statements import load
 from duly.store.transaction import Call, Result, Row, Rows
@@ -97,7 +98,7 @@ class PostgresTransaction:
 
 
 class LoneStatements(PostgresTransaction):
-    """A session that commits each statement by itself.
+    """A session that commits each statement by itself, and hardly waits for locks.
 
     A process that is frozen while it renews a lock or a key must not hold the row, or no other
     process could take over.
@@ -105,7 +106,9 @@ class LoneStatements(PostgresTransaction):
 
     def execute(self, name: str, /, **parameters: Any) -> Result:  # noqa: ANN401 - as the protocol
         """Execute a statement and commit it. Only the rows that it returns are counted."""
-        rows = self.session.execute_alone(statement_text(name), encoded(parameters))
+        rows = self.session.execute_alone(
+            statement_text(name), encoded(parameters), wait_milliseconds=TRY_MILLISECONDS
+        )
         return Result(len(rows), rows)
 
     def run(self, name: str, /, **parameters: Any) -> int:  # noqa: ANN401 - as the protocol

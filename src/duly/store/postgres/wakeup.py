@@ -35,8 +35,6 @@ from duly.store.hints import (
 )
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
-from duly.store.postgres.reconnecting_connection import ReconnectingConnection
-from duly.store.postgres.session_settings import HINTS
 
 _BETWEEN_SECONDS = 0.002
 """The first hint is sent at once. While more hints arrive, one is sent per this interval."""
@@ -51,14 +49,24 @@ _LOOK_SECONDS = 5.0
 
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
+# Other writes of this process wait meanwhile. A crash of the server may lose a notification.
+_NOTIFY_SOON = f"""{_NOTIFY},
+       pg_catalog.set_config('synchronous_commit', 'off', true),
+       pg_catalog.set_config('lock_timeout', '20ms', true)
+"""
 _MOST_SLOWER = 3
 _SMOOTHING = 0.2
 _COMPARED_SECONDS = 60.0
 
 
 def notify(session: PostgresSession, payload: str) -> None:
-    """Send a notification to all listeners."""
+    """Send a notification to all listeners, when the open transaction commits."""
     session.execute_alone(_NOTIFY, {"channel": session.channel(), "payload": payload})
+
+
+def notify_soon(session: PostgresSession, payload: str) -> None:
+    """Send a notification in a transaction of its own, which hardly waits for other commits."""
+    session.execute_alone(_NOTIFY_SOON, {"channel": session.channel(), "payload": payload})
 
 
 class _HintCallbacks(NamedTuple):
@@ -82,13 +90,13 @@ class _HintCallbacks(NamedTuple):
 class PostgresHints:
     """Sends and receives hints for one store."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, notify: Callable[[str], None]) -> None:
         self._address = address
         self._here: list[_HintCallbacks] = []
         self._listeners: list[_HintListener] = []
         self.sender = new_id()
         """Identifies the hints of this process, so that its own listeners ignore them."""
-        self._notifier = _HintNotifier(address, self.sender)
+        self._notifier = _HintNotifier(notify, self.sender)
         self._sent_at = -math.inf
         self._rides_again_at = -math.inf
         self._seconds_riding = 0.0
@@ -172,8 +180,8 @@ class PostgresHints:
 class _HintNotifier:
     """Sends NOTIFY for the whole process in its own thread, so that writers do not wait for it."""
 
-    def __init__(self, address: Address, sender: str) -> None:
-        self._line = ReconnectingConnection(address, HINTS)
+    def __init__(self, notify: Callable[[str], None], sender: str) -> None:
+        self._notify = notify
         self._sender = sender
         self._poked = threading.Event()
         self._hints: dict[HintPlace, Hint] = {}
@@ -204,7 +212,6 @@ class _HintNotifier:
         self._poked.set()
         if self._thread is not None:
             self._thread.join()
-        self._line.close()
 
     def _start(self) -> None:
         with self._mutex:
@@ -228,7 +235,10 @@ class _HintNotifier:
             try:
                 self._notify(payload)
             except StoreError:
-                self._ending.wait(_LONGEST_PAUSE_SECONDS)
+                if self._ending.wait(_LONGEST_PAUSE_SECONDS):
+                    # Perhaps the connection was just being closed for all other writes.
+                    with contextlib.suppress(StoreError):
+                        self._notify(payload)
             else:
                 self._ending.wait(_BETWEEN_SECONDS)
 
@@ -242,9 +252,6 @@ class _HintNotifier:
             return None
         is_short = not says_anything and len(hints) <= MOST_PLACES
         return encode(hints if is_short else (), self._sender)
-
-    def _notify(self, payload: str) -> None:
-        self._line.run(lambda session, _lost: notify(session, payload))
 
 
 class _HintListener:
@@ -278,7 +285,7 @@ class _HintListener:
         pause = _FIRST_PAUSE_SECONDS
         while not self._ending.is_set():
             with contextlib.suppress(StoreError, psycopg.Error):
-                session = connect(self._address, HINTS)
+                session = connect(self._address, {})
                 with contextlib.closing(session):
                     if session.pooled:
                         return

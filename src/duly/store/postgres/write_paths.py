@@ -1,13 +1,15 @@
-"""The write paths of a process: one committer with its own connection for each kind of traffic.
+"""The write paths of a process: three connections, each with a committer.
 
-Enqueues, claims, settles and the other ops overlap on the server and never wait for one another in
-this process. Keyed enqueues and events have a committer of their own, because a caller's open
-transaction may hold the same key or have sent the same event. Renewals of locks and keys share that
-committer, because nothing waits there for long.
+Claims and settles have a connection each, so they overlap on the server. All other writes share
+*work*: enqueues, events, steps, locks, operator actions and services. They wait there for one
+another, so none of them may take long. A write that meets a name that a caller's open transaction
+holds, such as a key, gives up after a moment and is tried again later. Renewals of locks and keys
+do the same. Each kind of write has its own commits: plain enqueues are one statement.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from psycopg.errors import LockNotAvailable
 
@@ -17,10 +19,7 @@ from duly.errors import StoreBusy
 from duly.store.group_commit import Answers, Committer, Done, OpBlocked
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
-from duly.store.ops.guard import AcquireKey, FailKey, FinishKey, ForgetKey, RenewKey
-from duly.store.ops.locks import RenewLock
-from duly.store.ops.op import FACTS, A, AnyOp, Op, Phase, is_alone, makes_ready, size_of, spread
-from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
+from duly.store.ops.op import FACTS, A, AnyOp, Op, makes_ready, spread
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
@@ -33,43 +32,35 @@ from duly.store.postgres.enqueue import enqueue, enqueue_keyed
 from duly.store.postgres.failures import translated
 from duly.store.postgres.held_names import HeldNames, NameHeld
 from duly.store.postgres.reconnecting_connection import ReconnectingConnection, WriteFailureRecord
-from duly.store.postgres.session_settings import HOT, KEYED, UPKEEP
+from duly.store.postgres.session_settings import (
+    HOT,
+    SERVICE_WAIT_MILLISECONDS,
+    TRY_MILLISECONDS,
+    WORK,
+)
 from duly.store.postgres.settle import settle_alone
 from duly.store.postgres.transaction import LoneStatements, PostgresTransaction
 from duly.store.postgres.vacuum import VacuumThread
-from duly.store.postgres.wakeup import PostgresHints
+from duly.store.postgres.wakeup import PostgresHints, notify_soon
+from duly.store.postgres.write_routing import (
+    RENEWALS,
+    SERVICES,
+    Use,
+    WritePart,
+    is_alone,
+    lock_order,
+    parts_of,
+    path_of,
+    size_of,
+    transactions_of,
+)
 from duly.store.verbs.verb import carry_out
 
-COMMITTERS = {
-    Phase.UPDATE: "operate",
-    Phase.SETTLE: "settle",
-    Phase.ENQUEUE: "enqueue",
-    Phase.OPERATE: "operate",
-    Phase.CLAIM: "claim",
-}
-"""Enqueues with a key, events and renewals use "keyed"."""
+_CONNECTIONS = {"work": WORK, "claim": HOT, "settle": HOT}
+"""The connections, with their settings. Paths without a connection of their own use "work"."""
 
 
-RENEWALS = (RenewLock, RenewKey)
-"""Each of these ops is one statement, which is its own transaction."""
-
-
-_LOCKED_ROWS: dict[type, str] = {
-    PauseQueue: "queue",
-    LimitQueue: "queue",
-    SetQueueCapacity: "queue",
-    AcquireKey: "key",
-    FinishKey: "key",
-    FailKey: "key",
-    ForgetKey: "key",
-}
-"""The field that names the row which an op locks, if that is not the row of a run."""
-
-
-class _WritePart(NamedTuple):
-    committer: str
-    places: list[int]
-    ops: list[AnyOp]
+T = TypeVar("T")
 
 
 class WritePaths:
@@ -77,78 +68,112 @@ class WritePaths:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self.hints = PostgresHints(address)
+        self.hints = PostgresHints(address, self._notify)
         self._sweeper = VacuumThread(address)
         self.record = record = WriteFailureRecord()
-        settings = {"enqueue": HOT, "keyed": KEYED, "claim": HOT, "settle": HOT, "operate": UPKEEP}
         self._lines = {
-            name: ReconnectingConnection(address, wanted, record)
-            for name, wanted in settings.items()
+            name: ReconnectingConnection(address, settings, record)
+            for name, settings in _CONNECTIONS.items()
         }
         self._claimer = PostgresClaims(self._lines["claim"])
+        self._is_closed = False
         self._writes = {
             "enqueue": self._enqueue,
             "keyed": self._enqueue_keyed,
             "claim": self._claim,
             "settle": self._settle,
             "operate": self._operate,
+            "serve": self._operate,
         }
         self._committers = {
             name: Committer(
-                write,
+                partial(self._write_batch, name),
                 name=f"duly-{name}",
-                is_alone=is_alone if name == "operate" else None,
+                is_alone=is_alone if name == "work" else None,
                 size_of=size_of,
+                kind_of=path_of,
             )
-            for name, write in self._writes.items()
+            for name in self._lines
         }
-        self.held_names = HeldNames(ReconnectingConnection(address, KEYED), self._write_names)
+        self.held_names = HeldNames(address.shown_url, partial(self._write, "keyed"))
 
     def apply(self, ops: Sequence[Op[A]]) -> list[A]:
         """Carry out the ops, and return their answers in the same order."""
         if len(set(map(type, ops))) == 1:
-            return self._apply(_committer_for(ops), ops)
+            return self._apply(path_of(ops), ops)
         answers: Answers = [None] * len(ops)
-        for part in _parts(ops):
-            spread(self._apply(part.committer, part.ops), part.places, answers)
+        for part in parts_of(ops):
+            spread(self._apply(part.path, part.ops), part.places, answers)
         return answers
 
     def submit(self, ops: Sequence[AnyOp], done: Done) -> None:
         """Carry out the ops on the committers' own threads, one part after the other."""
         if len(set(map(type, ops))) == 1:
-            self._submit(_committer_for(ops), ops, done)
+            self._submit(path_of(ops), ops, done)
         else:
-            self._submit_parts(_parts(ops), [None] * len(ops), done)
+            self._submitparts_of(parts_of(ops), [None] * len(ops), done)
+
+    def read(self, connection: str, query: Callable[[PostgresSession], T]) -> T:
+        """Read something in a short time, on a connection that this process needs anyway."""
+        return self._use(connection, lambda line: line.run(lambda at, _: query(at), is_read=True))
+
+    def disconnect(self) -> None:
+        """Close the connections that are open. The next use opens them again."""
+        for name in self._lines:
+            self._use(name, ReconnectingConnection.close)
 
     def close(self) -> None:
         """Write the queued ops, end all threads and close the connections."""
         for committer in self._committers.values():
             committer.close()
+        self._is_closed = True
         self.hints.close()
         self._sweeper.close()
         for line in self._lines.values():
             line.close()
-        self.held_names.close()
 
-    def _apply(self, committer: str, ops: Sequence[Op[A]]) -> list[A]:
+    def _use(self, connection: str, work: Callable[[ReconnectingConnection], T]) -> T:
+        use: Any = Use(work)
+        (answer,) = self._committers[connection].apply([use])
+        return cast("T", answer)
+
+    def _notify(self, payload: str) -> None:
+        def send(line: ReconnectingConnection) -> None:
+            line.run(lambda session, _: notify_soon(session, payload), is_read=True)
+
+        if self._is_closed:
+            # No other thread uses the connection any more.
+            send(self._lines["work"])
+        else:
+            self._use("work", send)
+
+    def _apply(self, path: str, ops: Sequence[Op[A]]) -> list[A]:
         try:
-            return self._write(committer, ops)
+            return self._write(path, ops)
         except NameHeld:
             return self.held_names.wait(ops)
 
-    def _write(self, committer: str, ops: Sequence[Op[A]]) -> list[A]:
-        return self._committers[committer].apply(ops)
+    def _write(self, path: str, ops: Sequence[Op[A]]) -> list[A]:
+        return self._committer_of(path).apply(ops)
 
-    def _submit(self, committer: str, ops: Sequence[AnyOp], done: Done) -> None:
+    def _committer_of(self, path: str) -> Committer:
+        return self._committers.get(path) or self._committers["work"]
+
+    def _write_batch(self, connection: str, ops: list[Any]) -> Answers:
+        if type(ops[0]) is Use:
+            return [use.work(self._lines[connection]) for use in ops]
+        return self._writes[path_of(ops)](ops)
+
+    def _submit(self, path: str, ops: Sequence[AnyOp], done: Done) -> None:
         def written(outcome: Answers | BaseException) -> None:
             if isinstance(outcome, NameHeld):
                 self.held_names.wait_on_shared_thread(ops, written)
             else:
                 done(outcome)
 
-        self._committers[committer].submit(ops, written)
+        self._committer_of(path).submit(ops, written)
 
-    def _submit_parts(self, parts: list[_WritePart], answers: Answers, done: Done) -> None:
+    def _submitparts_of(self, parts: list[WritePart], answers: Answers, done: Done) -> None:
         if not parts:
             done(answers)
             return
@@ -159,33 +184,30 @@ class WritePaths:
                 done(outcome)
             else:
                 spread(outcome, part.places, answers)
-                self._submit_parts(rest, answers, done)
+                self._submitparts_of(rest, answers, done)
 
-        self._submit(part.committer, part.ops, written)
+        self._submit(part.path, part.ops, written)
 
     def _enqueue(self, ops: list[Any]) -> Answers:
         faultpoints.hit("enqueue.before_write")
         # One statement is one transaction here, so the run is not yet committed at this point.
         faultpoints.hit("enqueue.before_commit")
         said = hints_of(ops)
-        answers, is_told = enqueue(self._lines["enqueue"], ops, self.hints, said)
+        answers, is_told = enqueue(self._lines["work"], ops, self.hints, said)
         faultpoints.hit("enqueue.after_commit")
         (self.hints.send_here if is_told else self.hints.send)(said)
         return answers
 
-    def _enqueue_keyed(self, ops: list[Any]) -> Answers:
-        if self.held_names.is_held(ops):
+    def _enqueue_keyed(self, written: list[Any]) -> Answers:
+        """Write ops that an open transaction may block. They wait here only for a moment."""
+        if self.held_names.is_held(written):
             raise NameHeld
-        return self._write_names(self._lines["keyed"], ops)
-
-    def _write_names(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
-        """Write ops that an open transaction may block. They wait here only for a short time."""
         answers: Answers = [None] * len(written)
         renewals = [place for place, op in enumerate(written) if isinstance(op, RENEWALS)]
         others = [place for place, op in enumerate(written) if not isinstance(op, RENEWALS)]
         try:
             for places, write in ((renewals, self._renew), (others, self._write_named)):
-                found = write(line, [written[place] for place in places]) if places else []
+                found = write([written[place] for place in places]) if places else []
                 spread(found, places, answers)
         except StoreBusy as error:
             if isinstance(error.__cause__, LockNotAvailable):
@@ -194,7 +216,7 @@ class WritePaths:
             raise
         return answers
 
-    def _write_named(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
+    def _write_named(self, written: Sequence[Any]) -> Answers:
         points = {"operate" if isinstance(op, SendEvent) else "enqueue" for op in written}
 
         def write(session: PostgresSession, named: Sequence[Any] = written) -> Answers:
@@ -203,19 +225,23 @@ class WritePaths:
             _hit(points, "before_commit")
             return answers
 
-        answers = line.transact(write, lambda session: write(session, as_repeatable(written)))
+        answers = self._lines["work"].transact(
+            write,
+            lambda session: write(session, as_repeatable(written)),
+            wait_milliseconds=TRY_MILLISECONDS,
+        )
         _hit(points, "after_commit")
         # An event has no run to name. Its hint makes a worker look for runs that wait for events.
         self.hints.send(hints_of(written) if points == {"enqueue"} else ())
         return answers
 
-    def _renew(self, line: ReconnectingConnection, written: Sequence[Any]) -> Answers:
+    def _renew(self, written: Sequence[Any]) -> Answers:
         def write(session: PostgresSession, _lost: bool) -> Answers:  # noqa: FBT001 - as `run` calls it
             return [carry_out(LoneStatements(session), op) for op in written]
 
         _hit(["operate"], "before_write")
         _hit(["operate"], "before_commit")
-        answers = line.run(write)
+        answers = self._lines["work"].run(write)
         _hit(["operate"], "after_commit")
         return answers
 
@@ -262,7 +288,7 @@ class WritePaths:
 
     def _operate(self, written: list[Any]) -> Answers:
         answers: Answers = [None] * len(written)
-        for places in _transactions(written):
+        for places in transactions_of(written):
             found = self._operate_together([written[place] for place in places])
             spread(found, places, answers)
         return answers
@@ -271,7 +297,7 @@ class WritePaths:
         points = {FACTS[type(op)].fault for op in written}
         answers: Answers = [None] * len(written)
         # All transactions lock runs in the order of their ids, as ticks do.
-        in_lock_order = sorted(enumerate(written), key=lambda each: _lock_order(each[1]))
+        in_lock_order = sorted(enumerate(written), key=lambda each: lock_order(each[1]))
 
         def write(session: PostgresSession) -> None:
             _hit(points, "before_write")
@@ -279,7 +305,8 @@ class WritePaths:
                 answers[place] = self._carry_out(session, op)
             _hit(points, "before_commit")
 
-        self._lines["operate"].transact(write)
+        wait = SERVICE_WAIT_MILLISECONDS if isinstance(written[0], SERVICES) else None
+        self._lines["work"].transact(write, wait_milliseconds=wait)
         _hit(points, "after_commit")
         for place, answer in enumerate(answers):
             if isinstance(answer, Ticked):
@@ -294,46 +321,6 @@ class WritePaths:
             return carry_out(PostgresTransaction(session), op)
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
-
-
-def _parts(written: Sequence[AnyOp]) -> list[_WritePart]:
-    """Divide the ops by the committer that writes them, in the order of their phases."""
-    phases = [FACTS[type(op)].phase for op in written]
-    parts = []
-    for phase in sorted(set(phases)):
-        places = [place for place, found in enumerate(phases) if found == phase]
-        own = [written[place] for place in places]
-        parts.append(_WritePart(_committer_for(own), places, own))
-    return parts
-
-
-def _committer_for(written: Sequence[AnyOp]) -> str:
-    """Return the name of the committer that writes ops of one phase."""
-    name = COMMITTERS[FACTS[type(written[0])].phase]
-    if name == "enqueue" and any(not isinstance(op, Enqueue) or op.key for op in written):
-        # Ops that were submitted together are written together.
-        return "keyed"
-    return name
-
-
-def _lock_order(op: AnyOp) -> tuple[Phase, str, str]:
-    """Return the place of an op in a transaction: all transactions lock rows in one order.
-
-    Ops about the same row keep the order of the call.
-    """
-    field = _LOCKED_ROWS.get(type(op), "run_id")
-    return FACTS[type(op)].phase, str(getattr(op, field, "")), field
-
-
-def _transactions(written: Sequence[AnyOp]) -> list[list[int]]:
-    """Return the places of the ops that share a transaction, in the order of the ops."""
-    found: list[list[int]] = [[]]
-    for place, op in enumerate(written):
-        if is_alone(op):
-            found += [[place], []]
-        else:
-            found[-1].append(place)
-    return [places for places in found if places]
 
 
 def _named(session: PostgresSession, written: Sequence[Any]) -> Answers:

@@ -313,6 +313,9 @@ class SqliteStore(OpWriter, UnnamedHints, SqliteInspector):
         """Return True. Sockets and the file's own time need no other service."""
         return True
 
+    def disconnect(self) -> None:
+        """Do nothing: the connections to a file cost nobody else anything."""
+
     def close(self) -> None:
         """Write all waiting ops, then close the file."""
         self._is_closed = True
