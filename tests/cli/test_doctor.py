@@ -157,13 +157,30 @@ def test_the_doctor_names_a_file_whose_commits_do_not_reach_the_disk(tmp_path, s
     ],
 )
 def test_the_doctor_names_a_server_that_may_lose_commits(fsync, pages, durable, remedy):
-    facts = ("18.0", fsync, pages, durable, "on", False, 100, 1)
+    facts = ("18.0", fsync, pages, durable, "on", False, 97, 1, 0)
 
     findings = of_postgres(lambda sql, _: [facts] if "fsync" in sql else [], is_pooled=False)
 
     (found,) = [each for each in findings if each.check == "durability"]
     assert found.level == ("error" if remedy else "ok")
     assert found.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("used", "workers", "level"), [(20, 10, "ok"), (90, 10, "warning"), (20, 16, "warning")]
+)
+def test_the_doctor_compares_the_connections_of_the_workers_with_those_that_the_server_allows(
+    used, workers, level
+):
+    facts = ("18.0", "on", "on", "on", "on", False, 97, used, workers)
+
+    findings = of_postgres(lambda sql, _: [facts] if "fsync" in sql else [], is_pooled=False)
+
+    (found,) = [each for each in findings if each.check == "connections"]
+    assert found.level == level
+    assert found.text == (
+        f"{used} of 97 are in use, and {workers} live workers need up to {5 * workers}"
+    )
 
 
 @pytest.mark.stores("postgres")

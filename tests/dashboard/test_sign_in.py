@@ -10,7 +10,7 @@ from duly.dashboard import BasicAuth, TokenAuth, dashboard
 from duly.errors import BadOption, StoreUnavailable
 from duly.limits import LOGIN_CLIENTS, LOGIN_DELAY_SECONDS, LOGIN_FAILURES, LOGIN_SECONDS
 from duly.settings import WorkerSettings
-from duly.worker.services.maintenance import Pruner
+from duly.worker.services.pruner import Pruner
 from tests.dashboard.conftest import Client
 
 TOKEN = "Vq7-dX2mR9_pLk4TzB8nWc5YhJ3f"  # noqa: S105 - for these tests only

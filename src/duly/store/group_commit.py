@@ -34,6 +34,10 @@ class OpBlocked(StoreBusy):
         self.op = op
 
 
+class OpCutOff(StoreBusy):
+    """A batch of a service took too long and was not written. A smaller one may be."""
+
+
 OP_ERRORS = (DulyError, ValueError, TypeError, ArithmeticError)
 """The errors that a write raises because of one of its ops. Nothing was written. Any other
 exception, such as the time limit of another engine, belongs to the leading thread and is raised

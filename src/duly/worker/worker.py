@@ -36,6 +36,7 @@ from duly.worker.runners.thread import ThreadRunner
 from duly.worker.service_loop import Service, ServiceLoop
 from duly.worker.services import maintenance
 from duly.worker.services.hint_handler import HintHandler
+from duly.worker.services.pruner import Pruner
 from duly.worker.services.recovery import Recoverer
 from duly.worker.services.relay import Relay
 from duly.worker.services.write_monitor import WriteMonitor
@@ -322,7 +323,7 @@ class Worker:
             recoverer,
             maintenance.Reconciler(self._store, self._claimer, self._bus, self._slots),
             maintenance.Registrar(self._registry, self._register_new_tasks),
-            maintenance.Pruner(self._store, self._settings),
+            Pruner(self._store, self._settings),
             self._hinted.reader,
         ]
 

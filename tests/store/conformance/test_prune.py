@@ -12,8 +12,8 @@ from duly.store.ops.operators import RecordAuditEntry
 from duly.store.ops.steps import SendEvent
 from duly.store.ops.updates import AddLogs
 from duly.store.ops.upkeep import Prune, RegisterWorker
-from duly.worker.services import maintenance
-from duly.worker.services.maintenance import Pruner
+from duly.worker.services import pruner
+from duly.worker.services.pruner import Pruner
 from tests.store.conformance.verbs import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -44,7 +44,7 @@ from tests.store.conformance.verbs import (
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
     """Workers prune whenever a test has them tick, though one of them did so just now."""
-    monkeypatch.setattr(maintenance, "_PRUNE_PAUSE", 0.0)
+    monkeypatch.setattr(pruner, "_PRUNE_PAUSE", 0.0)
 
 
 def prune(store, older_than_seconds, limit=100):
@@ -301,36 +301,17 @@ def test_pruning_dead_letters_is_bounded_too(store, worker, clock):
     assert [prune(store, 0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_a_slow_prune_is_followed_by_smaller_ones_until_they_are_fast(store, monkeypatch):
-    limits, seconds = [], iter([0.0, 1.0, 2.0, 2.5, 3.0, 3.01, 4.0, 4.01])
-    do = store.do
-
-    def note_limit(op):
-        if isinstance(op, Prune):
-            limits.append(op.limit)
-        return do(op)
-
-    monkeypatch.setattr("duly.worker.services.maintenance.monotonic", lambda: next(seconds))
-    monkeypatch.setattr(store, "do", note_limit)
-    pruner = Pruner(store, WorkerSettings())
-
-    for _ in range(4):
-        pruner.tick()
-
-    assert limits == [1000, 500, 250, 500]
-
-
 def test_a_prune_that_is_behind_pauses_for_longer_than_it_took(store, worker, clock, monkeypatch):
     for _ in range(9):
         enqueue_and_succeed(store)
     clock.advance(8 * DAY_SECONDS)
-    monkeypatch.setattr(maintenance, "_CONTINUATION_SECONDS", 0.0)
-    monkeypatch.setattr(maintenance, "TICK_BATCH", 2)
+    monkeypatch.setattr(pruner, "_CONTINUATION_SECONDS", 0.0)
+    monkeypatch.setattr(pruner, "TICK_BATCH", 2)
     # The times before and after each prune.
     seconds = iter([0.0, 0.001, 1.0, 1.02, 2.0, 2.09, 3.0, 3.5])
-    monkeypatch.setattr(maintenance, "monotonic", lambda: next(seconds))
-    pruner = Pruner(store, WorkerSettings())
+    monkeypatch.setattr(pruner, "monotonic", lambda: next(seconds))
+    service = Pruner(store, WorkerSettings())
 
-    pauses = [pruner.tick() for _ in range(4)]
+    pauses = [service.tick() for _ in range(4)]
 
     assert pauses == pytest.approx([0.02, 0.06, 0.1, 0.1])

@@ -11,6 +11,8 @@ from duly.store.statements import load
 SQL = load("postgres", "diagnose")
 
 _FULL = 0.8
+CONNECTIONS_OF_WORKER = 5
+"""Writes, claims, ends of runs, hints, and heartbeats, which a supervisor sends for others."""
 
 
 class DiagnosticQuery(Protocol):
@@ -22,7 +24,8 @@ class DiagnosticQuery(Protocol):
 def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
     """Return all diagnoses, good and bad."""
     (row,) = query(SQL["facts"], {})
-    version, fsync, pages, durable, autovacuum, standby, room, used = row
+    version, fsync, pages, durable, autovacuum, standby, room, used, workers = row
+    wanted = workers * CONNECTIONS_OF_WORKER
     return [
         healthy("engine", f"PostgreSQL {version}"),
         diagnosis_of(
@@ -59,8 +62,8 @@ def diagnose(query: DiagnosticQuery, *, is_pooled: bool) -> list[Diagnosis]:
         _oldest_transaction(query),
         diagnosis_of(
             "connections",
-            f"{used} of {room} are in use",
-            bad=used > room * _FULL,
+            f"{used} of {room} are in use, and {workers} live workers need up to {wanted}",
+            bad=max(used, wanted) > room * _FULL,
             remedy=(
                 "raise max_connections, run fewer worker processes, or put PgBouncer in front of "
                 "the server"

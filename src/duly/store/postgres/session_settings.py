@@ -21,7 +21,7 @@ HOT: Mapping[str, str] = {
 }
 WORK: Mapping[str, str] = {
     **HOT,
-    # All writes of a process except claims and settles share this connection.
+    # Other writes wait meanwhile.
     "lock_timeout": "1s",
 }
 TRY_MILLISECONDS = 2

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from duly import faultpoints
 from duly.core.verdict import Finish
 from duly.errors import StoreBusy
-from duly.store.group_commit import Answers, Committer, Done, OpBlocked
+from duly.store.group_commit import Answers, Committer, Done, OpBlocked, OpCutOff
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
 from duly.store.ops.op import FACTS, A, AnyOp, Op, makes_ready, spread
@@ -54,7 +54,7 @@ from duly.store.postgres.write_routing import (
     size_of,
     transactions_of,
 )
-from duly.store.verbs.verb import carry_out
+from duly.store.verbs.verb import carry_out, is_bounded
 
 _CONNECTIONS = {"work": WORK, "claim": HOT, "settle": HOT}
 """The connections, with their settings. Paths without a connection of their own use "work"."""
@@ -321,6 +321,10 @@ class WritePaths:
             return carry_out(PostgresTransaction(session), op)
         except LockNotAvailable as error:
             raise OpBlocked(str(translated(error, self._address)), op) from error
+        except QueryCanceled as error:
+            if not is_bounded(op):
+                raise
+            raise OpCutOff(str(translated(error, self._address))) from error
 
 
 def _named(session: PostgresSession, written: Sequence[Any]) -> Answers:

@@ -4,8 +4,11 @@
 SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
        pg_catalog.current_setting('full_page_writes'), pg_catalog.current_setting('synchronous_commit'),
        pg_catalog.current_setting('autovacuum'), pg_catalog.pg_is_in_recovery(),
-       pg_catalog.current_setting('max_connections')::integer,
-       (SELECT pg_catalog.count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+       pg_catalog.current_setting('max_connections')::integer
+       - pg_catalog.current_setting('superuser_reserved_connections')::integer
+       - coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::integer,
+       (SELECT pg_catalog.count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+       (SELECT pg_catalog.count(*) FROM duly_workers WHERE state = 'live')
 
 -- :name oldest_transaction
 -- Rows that were deleted after it began cannot be vacuumed, and claims step over them.

@@ -14,7 +14,9 @@ VerbT = TypeVar("VerbT", bound=Verb)
 _VERBS: dict[type, Verb] = {}
 
 _LONGEST_DUTY = "300s"
-"""The time limit of a statement in a transaction that holds a duty."""
+"""The time limit of a statement in a transaction that holds a duty, for one row."""
+_LONGEST_BATCH = "100ms"
+"""The same for several rows. The service tries again with fewer."""
 
 
 def verb(kind: type[Op[A]]) -> Callable[[Callable[[Transaction, Any], A]], Verb]:
@@ -37,19 +39,25 @@ def carry_out(transaction: Transaction, op: Op[A]) -> A:
     return answer
 
 
+def is_bounded(op: Any) -> bool:  # noqa: ANN401 - of any kind
+    """Return whether an op is a batch that a service can repeat with fewer rows."""
+    return getattr(op, "turn", None) is not None and getattr(op, "limit", 1) > 1
+
+
 def _in_turn(verb: Verb) -> Verb:
     @wraps(verb)
     def carry_out_in_turn(transaction: Transaction, op: Any) -> Any:  # noqa: ANN401 - of any kind
-        return verb(transaction, op) if _has_turn(transaction, op.turn) else None
+        longest = _LONGEST_BATCH if is_bounded(op) else _LONGEST_DUTY
+        return verb(transaction, op) if _has_turn(transaction, op.turn, longest) else None
 
     return carry_out_in_turn
 
 
-def _has_turn(transaction: Transaction, turn: DutyTurn | None) -> bool:
+def _has_turn(transaction: Transaction, turn: DutyTurn | None, longest: str) -> bool:
     """Return whether this worker has a duty now. If so, hold its lock until the commit."""
     if turn is None:
         return True
-    place = turn._asdict() | {"longest": _LONGEST_DUTY}
+    place = turn._asdict() | {"longest": longest}
     if turn.seconds:
         found = transaction.coordinate("tick.take_turn", **place)
     else:

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 
 from duly.clock import MICROSECONDS, jitter, monotonic
-from duly.core.amounts import bounded_microseconds
 from duly.core.outcome import HandedBack
 from duly.errors import AttemptTimedOut
 from duly.events import ClaimsHandedBack, EventBus, RunOverdue
-from duly.limits import COUNT_FOLD_ROWS, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
+from duly.limits import FIRE_BATCH, POLL_SECONDS, RECHECK_SECONDS, TICK_BATCH
 from duly.registry import Registry
-from duly.settings import WorkerSettings
 from duly.store.due_schedules import fire_due
 from duly.store.ops.carriers import RerouteRuns
 from duly.store.ops.steps import RecheckWaits
-from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts, Tick, Ticked
+from duly.store.ops.upkeep import DutyTurn, Tick, Ticked
 from duly.store.protocol import Store
 from duly.worker.claimer import Claimer
 from duly.worker.ended_body import EndedBody
@@ -21,6 +19,7 @@ from duly.worker.inflight import LOOP, InFlightClaim, InFlightClaims
 from duly.worker.log_spool import remove_stale_files
 from duly.worker.runners.event_loop import EventLoopRunner
 from duly.worker.runners.thread import ThreadRunner
+from duly.worker.services.batch_size import BatchSize
 from duly.worker.settler import Settler
 from duly.worker.start_marks import StartMarks
 
@@ -34,11 +33,6 @@ _RECONCILE_PAUSE = 60.0
 _FIRING_SECONDS = 1
 _CLOCK_PAUSE = 30.0
 """How often to look whether the clock was set back, after which no schedule seems to be due."""
-_PRUNE_PAUSE = 120.0
-_PRUNE_SECONDS = 0.1
-"""A prune that took longer is followed by a smaller one. Prunes also pause no longer than this."""
-_PRUNE_PAUSES = 3.0
-"""A prune pauses this many times as long as it took, so that other writes have most of the time."""
 _ALL_WAITS = RecheckWaits("", TICK_BATCH)
 _CONTINUATION_SECONDS = 0.01
 """The interval of a duty when this worker continues it: its last batch was full."""
@@ -56,6 +50,7 @@ class TickPolicy:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._size = BatchSize(TICK_BATCH)
         self._is_new = True
         self._is_behind = False
         self._parked_looked_at = 0.0
@@ -73,7 +68,10 @@ class TickPolicy:
             return None
         self._parked_looked_at = now
         turn = self._turn(now, due=due, stuck=stuck)
-        ticked = self._store.do(Tick(TICK_BATCH, turn))
+        ticked, _ = self._size.write(
+            lambda limit: self._store.do(Tick(limit, turn)),
+            lambda ticked, _: ticked is not None and ticked.has_more,
+        )
         if ticked is not None:
             self._is_new, self._is_behind = False, ticked.has_more
             self._left_since, self.pause = None, _SHORTEST_PAUSE
@@ -119,6 +117,8 @@ class Promoter:
         self._fire = fire
         self._hand_over = hand_over
         self._ticks = TickPolicy(store)
+        self._moves = BatchSize(TICK_BATCH)
+        self._looks = BatchSize(TICK_BATCH)
         self._relane_at = 0.0
         self._relane_every = _CONTINUATION_SECONDS
         self._recheck_seconds = recheck_seconds
@@ -175,11 +175,14 @@ class Promoter:
 
     def _relane(self, now: float) -> bool:
         """Move ready runs of tasks that gained or lost a carrier; return whether there are more."""
-        moved = self._store.do(RerouteRuns(TICK_BATCH, DutyTurn("relane", self._relane_every)))
+        turn = DutyTurn("relane", self._relane_every)
+        moved, is_full = self._moves.write(
+            lambda limit: self._store.do(RerouteRuns(limit, turn)),
+            lambda moved, limit: moved is not None and moved >= limit,
+        )
         if moved:
             self._look_for_runs()
             self._hand_over()
-        is_full = moved is not None and moved >= TICK_BATCH
         self._relane_every = _CONTINUATION_SECONDS if is_full else _SHORTER * POLL_SECONDS
         if not is_full:
             # Where some had strayed, more will, as long as old programs enqueue.
@@ -192,8 +195,10 @@ class Promoter:
             _CONTINUATION_SECONDS if self._recheck_next.after else _SHORTER * self._recheck_seconds
         )
         op = self._recheck_next._replace(turn=DutyTurn("recheck", seconds))
-        found = self._store.do(op)
-        goes_on = found is not None and bool(found.after)
+        found, goes_on = self._looks.write(
+            lambda limit: self._store.do(op._replace(limit=limit)),
+            lambda found, _: found is not None and bool(found.after),
+        )
         self._recheck_next = _ALL_WAITS
         if found is not None:
             self._recheck_next = _ALL_WAITS._replace(after=found.after, counted=found.counted)
@@ -208,10 +213,13 @@ class Scheduler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._size = BatchSize(FIRE_BATCH)
 
     def tick(self) -> float:
         """Fire one bounded piece of what is due; the promoter says when there is something."""
-        fired = fire_due(self._store)
+        fired, _ = self._size.write(
+            lambda limit: fire_due(self._store, limit), lambda fired, _: fired.has_more
+        )
         if not fired.has_more:
             return _CLOCK_PAUSE
         # If other workers were faster, they continue; two that keep up with each other waste work.
@@ -347,43 +355,3 @@ class Registrar:
             self._register()
             self._known = names
         return _STALE_SECONDS
-
-
-class Pruner:
-    """Deletes what is over after its time, which is longer for dead letters and for acts."""
-
-    name = "prune"
-
-    def __init__(self, store: Store, settings: WorkerSettings) -> None:
-        self._store = store
-        self._op = Prune(
-            older_than=bounded_microseconds(settings.retention),
-            dead_older_than=bounded_microseconds(settings.dead_retention),
-            acts_older_than=bounded_microseconds(settings.act_retention),
-            limit=TICK_BATCH,
-        )
-        # Workers with other settings delete other runs, so that is another duty.
-        kept = (settings.retention, settings.dead_retention, settings.act_retention)
-        self._duty = f"prune {kept}"
-        self._is_done = True
-
-    def tick(self) -> float:
-        """Delete one bounded piece, and add up one of what counts the rest."""
-        began, limit = monotonic(), self._op.limit
-        turn = DutyTurn(
-            self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _CONTINUATION_SECONDS
-        )
-        pruned = self._store.do(self._op._replace(turn=turn))
-        took = monotonic() - began
-        folded = self._store.do(RollUpCounts(COUNT_FOLD_ROWS, turn._replace(duty="fold")))
-        if pruned is not None:
-            # A run may have thousands of log lines and steps, and other writes wait meanwhile.
-            is_slow = took > _PRUNE_SECONDS
-            limit_next = max(1, limit // 2) if is_slow else min(2 * limit, TICK_BATCH)
-            self._op = self._op._replace(position=pruned.position, limit=limit_next)
-        self._is_done = (pruned is None or pruned.most < limit) and (
-            folded is None or folded < COUNT_FOLD_ROWS
-        )
-        if self._is_done:
-            return _PRUNE_PAUSE
-        return max(_SHORTEST_PAUSE, min(_PRUNE_PAUSES * took, _PRUNE_SECONDS))

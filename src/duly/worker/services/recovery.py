@@ -18,6 +18,7 @@ from duly.store.ops.recovery import Judge, Recover, RecoverOrphans
 from duly.store.ops.upkeep import DutyTurn
 from duly.store.protocol import Store
 from duly.worker.log_spool import log_spool_path, read_log_spool
+from duly.worker.services.batch_size import BatchSize
 from duly.worker.start_marks import StartMark, StartMarks, start_marks_path
 
 _ORPHANS_EVERY = 6
@@ -138,6 +139,7 @@ class Recoverer:
         self._own_ids = own_ids
         self._beats_since = beats_since
         self._watch = LeaseMonitor(lease)
+        self._size = BatchSize(TICK_BATCH)
         self._lease = lease
         self._beat = beat
         self._look_at = 0.0
@@ -194,7 +196,10 @@ class Recoverer:
         return min(pause, self._watch.next_end(read_at))
 
     def _take_orphans(self, turn: DutyTurn | None) -> None:
-        run_ids = self._store.do(RecoverOrphans(judge_unknown, TICK_BATCH, turn))
+        run_ids, _ = self._size.write(
+            lambda limit: self._store.do(RecoverOrphans(judge_unknown, limit, turn)),
+            lambda run_ids, limit: len(run_ids or ()) >= limit,
+        )
         if run_ids:
             self._bus.emit(WorkerEnded("(unknown)", "runs without a live worker", tuple(run_ids)))
 
