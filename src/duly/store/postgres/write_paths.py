@@ -111,7 +111,7 @@ class WritePaths:
         if len(set(map(type, ops))) == 1:
             self._submit(path_of(ops), ops, done)
         else:
-            self._submitparts_of(parts_of(ops), [None] * len(ops), done)
+            self._submit_parts(parts_of(ops), [None] * len(ops), done)
 
     def read(self, connection: str, query: Callable[[PostgresSession], T]) -> T:
         """Read something in a short time, on a connection that this process needs anyway."""
@@ -173,7 +173,7 @@ class WritePaths:
 
         self._committer_of(path).submit(ops, written)
 
-    def _submitparts_of(self, parts: list[WritePart], answers: Answers, done: Done) -> None:
+    def _submit_parts(self, parts: list[WritePart], answers: Answers, done: Done) -> None:
         if not parts:
             done(answers)
             return
@@ -184,7 +184,7 @@ class WritePaths:
                 done(outcome)
             else:
                 spread(outcome, part.places, answers)
-                self._submitparts_of(rest, answers, done)
+                self._submit_parts(rest, answers, done)
 
         self._submit(part.path, part.ops, written)
 
