@@ -16,7 +16,7 @@ from duly.settings import WorkerSettings
 from duly.store.ops.upkeep import Prune
 from duly.store.protocol import Store
 from duly.store.store_factory import open_store
-from duly.worker.services.maintenance import Pruner
+from duly.worker.services.pruner import Pruner
 
 LONGEST_WAIT_MILLISECONDS = 1_000
 LONGEST_PAUSE_SECONDS = 1.0

@@ -1,7 +1,9 @@
 """The modules that define tasks are named once, and every worker and command imports them."""
 
+import logging
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,8 @@ def parcels(folder, url):
             (package / f"{name}.py").write_text(TASK.format(name=name))
 
     yield write
+    if "parcels.app" in sys.modules:
+        sys.modules["parcels.app"].app.close()
     for name in [name for name in sys.modules if name.partition(".")[0] == "parcels"]:
         del sys.modules[name]
 
@@ -69,7 +73,8 @@ def test_the_environment_can_name_them(parcels, monkeypatch):
     parcels()
     monkeypatch.setenv("DULY_INCLUDE", "parcels.send, parcels.weigh")
 
-    assert Duly().settings.worker().include == ("parcels.send", "parcels.weigh")
+    with closing(Duly()) as app:
+        assert app.settings.worker().include == ("parcels.send", "parcels.weigh")
 
 
 @pytest.mark.parametrize("include", ["shop/tasks.py", ["shop.tasks", "two words"], [1], 1])
@@ -92,7 +97,8 @@ def test_a_module_that_cannot_be_imported_is_named(parcels, folder):
 def test_a_worker_without_tasks_warns(parcels, caplog):
     parcels()
 
-    load("parcels.app").worker().drain()
+    with caplog.at_level(logging.WARNING, logger="duly"):
+        load("parcels.app").worker().drain()
 
     assert "no task is registered, so this worker runs nothing" in caplog.text
 

@@ -136,8 +136,8 @@ def by_a_reschedule_that_keeps_its_time(here: Here) -> Way:
 
 
 def by_a_reschedule_to_a_time_in_the_past(here: Here) -> Way:
-    run_id = enqueue_one(here.store, delay_seconds=60.0)
-    at = here.clock.now()
+    run_id = enqueue_one(here.store, delay_seconds=1.0)
+    at = here.store.now()
     yield
     here.store.do(RescheduleRun(run_id, ACTOR, at=at))
     return run_id
