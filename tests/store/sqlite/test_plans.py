@@ -130,6 +130,18 @@ def test_a_tick_costs_the_same_with_any_number_of_runs(tmp_path, what):
         assert _steps_of_a_tick(store) <= few * 1.2
 
 
+def test_a_tick_that_parks_a_few_runs_does_not_read_those_of_every_queue(tmp_path):
+    with open_at(tmp_path / "duly.db") as store:
+        register(store)
+        for number in range(40):
+            enqueue_many(store, 50, queue=f"q{number}")
+        idle = _steps_of_a_tick(store)
+
+        store.do(PauseQueue("q0", paused=True, actor=ACTOR))
+
+        assert _steps_of_a_tick(store) <= idle
+
+
 def add_runs(store, what, number):
     """Add runs that a tick has to skip, or only some of which it handles."""
     options = {

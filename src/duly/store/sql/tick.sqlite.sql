@@ -1,6 +1,6 @@
 -- tick: bounded upkeep of the tables that claims read. One statement cannot both insert and delete, so
--- a script first copies rows and then deletes those that are in both tables. Each part reads the
--- same rows in the same order, because the orders are unique.
+-- a script first copies rows and then deletes those that are in both tables. Parts that read rows by
+-- the same times read the same rows in the same order, because the orders are unique.
 
 -- :part registered
 SELECT value FROM duly_workers, json_each(duly_workers.tasks) WHERE state = 'live'
@@ -13,18 +13,27 @@ SELECT rowid AS place, id, length(CAST(arguments AS BLOB)) AS bytes
  LIMIT :limit
 
 -- :part stuck
--- The first runs of each queue, where a claim would start, that cannot run: runs of paused queues and of
--- unregistered tasks.
-SELECT run.rowid AS place, run.id, length(CAST(run.arguments AS BLOB)) AS bytes,
+-- Some of the first runs of each queue, where a claim would start, that cannot run: runs of paused
+-- queues and of unregistered tasks. The index has the tasks, so only these runs are read.
+SELECT run.rowid AS place, length(CAST(run.arguments AS BLOB)) AS bytes,
        CASE WHEN head.paused THEN 'paused' ELSE 'unregistered' END AS parked
   FROM duly_ready_lanes AS head
  CROSS JOIN duly_runs AS run
  WHERE run.rowid IN (
-       SELECT rowid FROM duly_runs INDEXED BY duly_runs_ready
-        WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
-        ORDER BY priority DESC, due_at, id
-        LIMIT :limit)
-   AND (head.paused OR run.task NOT IN (:part(registered)))
+       SELECT place
+         FROM (SELECT rowid AS place, task FROM duly_runs INDEXED BY duly_runs_ready
+                WHERE state = 'queued' AND queue = head.queue AND lane = head.lane
+                ORDER BY priority DESC, due_at, id
+                LIMIT :limit)
+        WHERE head.paused OR task NOT IN (:part(registered)))
+ LIMIT :limit
+
+-- :part parked
+-- The runs that a tick has copied. New rows of duly_waiting have the highest rowids.
+SELECT run.rowid AS place, length(CAST(run.arguments AS BLOB)) AS bytes
+  FROM (SELECT id FROM duly_waiting ORDER BY rowid DESC LIMIT :limit) AS copy
+ CROSS JOIN duly_runs AS run
+ WHERE run.id = copy.id AND run.state = 'queued'
 
 -- :part old
 SELECT * FROM (
@@ -93,21 +102,14 @@ SELECT run.id, task, queue, replace(lane, 'handed', 'carried'), priority, genera
        attempt, retries_used, crashes, created_at, due_at, expires_at, chosen.parked, key, tags,
        arguments
   FROM (SELECT place, parked, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-          FROM (:part(stuck))
-         LIMIT :limit) AS chosen
+          FROM (:part(stuck))) AS chosen
  CROSS JOIN duly_runs AS run
  WHERE bytes_before < :bytes AND run.rowid = place AND state = 'queued'
 -- :then
 -- :answer
-SELECT count(*), sum(bytes) >= :bytes, '', ''
-  FROM (:part(stuck)) AS run
- WHERE EXISTS (SELECT 1 FROM duly_waiting WHERE duly_waiting.id = run.id)
+SELECT count(*), sum(bytes) >= :bytes, '', '' FROM (:part(parked))
 -- :then
-DELETE FROM duly_runs
- WHERE state = 'queued'
-   AND rowid IN (
-       SELECT place FROM (:part(stuck)) AS run
-        WHERE EXISTS (SELECT 1 FROM duly_waiting WHERE duly_waiting.id = run.id))
+DELETE FROM duly_runs WHERE state = 'queued' AND rowid IN (SELECT place FROM (:part(parked)))
 
 -- :name expire
 -- Ends runs that expired before they started.
