@@ -194,11 +194,6 @@ class RunContext:
         return name
 
     @property
-    def has_steps(self) -> bool:
-        """True if this attempt has reached a step."""
-        return self._steps is not None
-
-    @property
     def open_steps(self) -> OpenSteps:
         """The steps that are open in this attempt."""
         if self._open is None:

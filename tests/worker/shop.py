@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from duly import ClaimLost, Discard, Duly, Retry, RetryAfter, Snooze, current, faultpoints
+from duly import ClaimLost, Discard, Duly, Retry, RetryAfter, Snooze, astep, current, faultpoints
 from tests.servers.processes import is_running
 
 app = Duly()
@@ -58,6 +58,12 @@ async def in_process_async(number: int) -> int:
     """Run a coroutine in a subprocess."""
     await asyncio.sleep(0)
     return number * 2
+
+
+@app.task(executor="process")
+async def forget_a_step_in_process() -> None:
+    """Call a step without `await`, in a subprocess."""
+    astep("charge", str)
 
 
 @app.task(executor="process", retries=Retry(2, base=0.01, factor=1, jitter=False))

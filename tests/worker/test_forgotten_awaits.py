@@ -8,6 +8,7 @@ import pytest
 import duly
 from duly import Retry
 from duly.errors import NoCurrentRun
+from duly.worker.inline_worker import InlineWorker
 
 ran: list[str] = []
 
@@ -78,6 +79,42 @@ def test_a_call_without_await_fails_the_attempt(app, body, calls):
         "run; write `await` before the call"
     )
     assert "charge" not in ran
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_call_without_await_fails_the_attempt_in_a_test_of_the_application(app):
+    run = app.task(name="body")(forget_a_step).enqueue()
+
+    InlineWorker(app.store, app.registry, app.bus).drain()
+
+    assert run.refresh().state == "failed"
+
+
+@pytest.mark.stores("sqlite-wal")
+def test_a_call_without_await_fails_the_attempt_in_a_process(shop):
+    run = shop.forget_a_step_in_process.enqueue()
+
+    shop.app.worker().drain(timeout=20)
+
+    assert "StepNotAwaited: the task called astep('charge')" in run.attempts()[0].error
+
+
+@pytest.mark.stores("sqlite-wal")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_error_of_a_call_without_await_hides_the_secrets_of_the_arguments(app, is_async):
+    async def charge(card: str) -> None:
+        duly.astep(f"charge {card}", note, card)
+
+    def charge_in_a_thread(card: str) -> None:
+        duly.astep(f"charge {card}", note, card)
+
+    body = charge if is_async else charge_in_a_thread
+    run = app.task(name="charge", redact=("card",))(body).enqueue(card="4111-1111")
+    app.worker().drain(timeout=20)
+
+    (attempt,) = run.attempts()
+    assert "StepNotAwaited" in attempt.error
+    assert "4111" not in attempt.error + attempt.traceback
 
 
 @pytest.mark.stores("sqlite-wal")

@@ -13,7 +13,7 @@ from duly import faultpoints
 from duly.clock import monotonic, new_id
 from duly.context import RunContext, end_body, set_current
 from duly.core.concurrency_limits import ClaimLimits, LimitScan
-from duly.core.outcome import Outcome, Returned
+from duly.core.outcome import Outcome
 from duly.core.record import Claim, Claims
 from duly.core.served_queues import ServedQueues
 from duly.core.states import OWN_SLOT_KINDS
@@ -31,7 +31,7 @@ from duly.worker.inflight import InFlightClaim
 from duly.worker.registration import registration
 from duly.worker.services.recovery import judge_unknown
 from duly.worker.settle_ops import ended_event, limit_free_outages, settle_op, wake_parents_op
-from duly.worker.step_drain import await_step_drain, wait_for_step_drain, warn_of_unused_steps
+from duly.worker.step_drain import await_step_drain, check_steps, wait_for_step_drain
 from duly.worker.task_transactions import TaskTransactions
 from duly.worker.update_buffer import UpdateBuffer
 
@@ -164,7 +164,7 @@ class InlineWorker:
         if definition.executor == "loop":
             return self._await(_await_all)(context, definition, claim.arguments)
         outcome = call_body(definition, claim.arguments)
-        return wait_for_step_drain(context, outcome, definition)
+        return wait_for_step_drain(context, outcome, definition, claim.arguments)
 
     def _settle(self, item: EndedBody) -> None:
         claim = item.held.claim
@@ -188,6 +188,4 @@ async def _await_all(context: RunContext, definition: Definition, arguments: str
     steps = end_body(context)
     if steps is not None:
         outcome = await await_step_drain(steps, context, outcome, definition)
-    if type(outcome) is Returned:
-        warn_of_unused_steps(context)
-    return outcome
+    return check_steps(context, outcome, definition, arguments)

@@ -55,7 +55,9 @@ async def await_step_drain(
     return _final_outcome(context, outcome)
 
 
-def wait_for_step_drain(context: RunContext, outcome: Outcome, definition: Definition) -> Outcome:
+def wait_for_step_drain(
+    context: RunContext, outcome: Outcome, definition: Definition, arguments: str
+) -> Outcome:
     """Note that a plain function has ended, and say how its attempt has, as its thread.
 
     Loops that this thread has run stand still, and so do the steps there. What threads are in
@@ -67,20 +69,25 @@ def wait_for_step_drain(context: RunContext, outcome: Outcome, definition: Defin
         steps.forget_this_thread()
         steps.forget_closed_loops()
         outcome = _wait_for(steps, context, outcome, definition)
+    return check_steps(context, outcome, definition, arguments)
+
+
+def check_steps(
+    context: RunContext, outcome: Outcome, definition: Definition, arguments: str
+) -> Outcome:
+    """Fail an attempt whose body returned and forgot the `await` of a step.
+
+    Warn of recorded steps that the body did not reach.
+    """
     if type(outcome) is Returned:
         try:
             check_awaited(context)
         except StepNotAwaited as error:
-            return outcome_of(error, definition, "")
-        warn_of_unused_steps(context)
+            return outcome_of(error, definition, arguments)
+        unused = context.unused_steps()
+        if unused:
+            _warn(context, "these recorded steps are no longer in the code", unused)
     return outcome
-
-
-def warn_of_unused_steps(context: RunContext) -> None:
-    """Say that a body has ended without coming to steps that are on its run's record."""
-    unused = context.unused_steps()
-    if unused:
-        _warn(context, "these recorded steps are no longer in the code", unused)
 
 
 def _wait_for(

@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from duly.clock import monotonic
-from duly.context import RunContext, WorkerPort, check_awaited, current, end_body, set_current
+from duly.context import RunContext, WorkerPort, current, end_body, set_current
 from duly.core.outcome import Cancelled, Outcome, Returned, Stopped
 from duly.core.record import fast_constructor
 from duly.open_steps import OpenSteps
@@ -19,7 +19,7 @@ from duly.worker.ended_body import EndedBody, EndedBodyCallback, classify_cancel
 from duly.worker.inflight import LOOP, InFlightClaim, InFlightClaims
 from duly.worker.process_lifetime import ForkCounter, exit_forked_process
 from duly.worker.runners.loop_shutdown import LoopShutdownMonitor
-from duly.worker.step_drain import await_step_drain, warn_of_unused_steps
+from duly.worker.step_drain import await_step_drain, check_steps
 
 _SLICE_SECONDS = 0.002
 """How long bodies may begin one after the other before the loop turns to something else."""
@@ -256,10 +256,7 @@ class EventLoopRunner:
                     outcome = await await_step_drain(
                         steps, context, outcome, definition, is_ended=is_ended
                     )
-                if type(outcome) is Returned:
-                    check_awaited(context)
-                    if context.has_steps:
-                        warn_of_unused_steps(context)
+                outcome = check_steps(context, outcome, definition, claim.arguments)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stay running
                 outcome = outcome_of(error, definition, claim.arguments)
         else:

@@ -22,6 +22,7 @@ from duly.registry import Definition, Registry
 from duly.worker.attempt import await_body, call_body
 from duly.worker.garbage_collection import collect_as_usual, collect_less
 from duly.worker.process_lifetime import die_with_parent
+from duly.worker.step_drain import check_steps
 
 
 class PipePort:
@@ -130,8 +131,10 @@ def _run(definition: Definition, request: dict[str, Any], port: PipePort) -> Out
 def _run_within(context: RunContext, definition: Definition, arguments: str) -> Outcome:
     set_current(context)
     if inspect.iscoroutinefunction(definition.function):
-        return asyncio.run(await_body(definition, arguments))
-    return call_body(definition, arguments)
+        outcome = asyncio.run(await_body(definition, arguments))
+    else:
+        outcome = call_body(definition, arguments)
+    return check_steps(context, outcome, definition, arguments)
 
 
 def _describe(outcome: Outcome) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class ThreadRunner:
             raise
         finally:
             self._bodies.pop(held.claim.run_id, None)
-        return wait_for_step_drain(context, outcome, held.definition)
+        return wait_for_step_drain(context, outcome, held.definition, held.claim.arguments)
 
 
 def _call_within(context: RunContext, held: InFlightClaim) -> Outcome:
