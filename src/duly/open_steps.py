@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import Any
 
-_MOST_CALLS = 32
-"""With so many calls, those that were awaited are removed from the list."""
+_FEWEST_CALLS = 32
+"""Calls that were awaited are removed from the list when it has doubled, but not below this."""
 _LOOK_SECONDS = 1.0
 """A loop does not report that it was closed. So a wait for a step on it checks this often."""
 
@@ -59,12 +59,14 @@ class OpenSteps:
         self._waiting: list[Callable[[], None]] = []
         self._calls: list[tuple[str, CoroutineType[Any, Any, Any]]] = []
         """Calls of coroutine functions, of which some may not have been awaited yet."""
+        self._most_calls = _FEWEST_CALLS
 
     def note_call(self, name: str, coroutine: "CoroutineType[Any, Any, Any]") -> None:
         """Record a call that must be awaited before the body ends."""
         with self._lock:
-            if len(self._calls) >= _MOST_CALLS:
+            if len(self._calls) >= self._most_calls:
                 self._calls = [call for call in self._calls if not has_begun(call[1])]
+                self._most_calls = max(_FEWEST_CALLS, 2 * len(self._calls))
             self._calls.append((name, coroutine))
 
     def calls_without_await(self) -> list[str]:

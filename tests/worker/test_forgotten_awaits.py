@@ -6,7 +6,7 @@ import gc
 import pytest
 
 import duly
-from duly import Retry
+from duly import Retry, open_steps
 from duly.errors import NoCurrentRun
 from duly.worker.inline_worker import InlineWorker
 
@@ -149,6 +149,19 @@ def test_calls_that_are_awaited_in_other_ways_count(app):
 
     assert run.refresh().result() == ["two", "one", "three", "n"]
     assert "four" not in ran
+
+
+def test_each_of_many_calls_is_checked_only_a_few_times(monkeypatch):
+    looks: list[object] = []
+    has_begun = open_steps.has_begun
+    monkeypatch.setattr(open_steps, "has_begun", lambda it: looks.append(it) or has_begun(it))
+    steps, calls = open_steps.OpenSteps(), [asyncio.sleep(0) for _ in range(2_000)]
+
+    for call in calls:
+        steps.note_call("asleep", call)
+
+    assert len(steps.calls_without_await()) == 2_000
+    assert len(looks) < 4 * 2_000
 
 
 @pytest.mark.stores("sqlite-wal")
