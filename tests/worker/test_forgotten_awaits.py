@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from unittest import mock
 
 import pytest
 
@@ -162,6 +163,12 @@ def test_each_of_many_calls_is_checked_only_a_few_times(monkeypatch):
 
     assert len(steps.calls_without_await()) == 2_000
     assert len(looks) < 4 * 2_000
+
+
+@pytest.mark.parametrize("name", ["astep", "asleep", "await_for", "agather"])
+def test_a_mock_of_a_step_can_be_awaited(name):
+    with mock.patch(f"duly.{name}") as mocked:
+        assert isinstance(mocked, mock.AsyncMock)
 
 
 @pytest.mark.stores("sqlite-wal")

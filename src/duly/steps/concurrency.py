@@ -1,6 +1,8 @@
 """Steps that run concurrently in one body, on its event loop or in other threads."""
 
 import asyncio
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
@@ -31,7 +33,17 @@ def must_be_awaited(function: F) -> F:
         steps.note_call(f"{function.__name__}({about})", coroutine)
         return coroutine  # type: ignore[no-any-return]  # it is what the function returned
 
+    _mark_as_coroutine_function(call)
     return cast("F", call)
+
+
+def _mark_as_coroutine_function(function: Callable[..., Any]) -> None:
+    """Let mocks and frameworks see that a call of the function must be awaited."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)
+    else:
+        mark = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public has it
+        function._is_coroutine = mark  # type: ignore[attr-defined]  # noqa: SLF001 - as above
 
 
 @contextmanager
