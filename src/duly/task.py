@@ -141,6 +141,10 @@ class Task(Generic[P, R]):
     def _plain(self) -> "BoundTask[P, R]":
         return self.using()
 
+    def __reduce__(self) -> str:
+        # The task has the place of its function, so it is pickled and copied like a function.
+        return self.__qualname__
+
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 

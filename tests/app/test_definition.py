@@ -1,7 +1,10 @@
 """The options that `@app.task` accepts, and the errors for invalid options."""
 
 import asyncio
+import copy
 import functools
+import pickle
+import sys
 
 import pytest
 
@@ -176,6 +179,14 @@ def test_a_plain_call_of_a_coroutine_function_returns_its_coroutine(app):
     task = app.task(coroutine)
 
     assert asyncio.run(task(7)) == 7
+
+
+def test_a_task_is_pickled_and_copied_like_a_function(app, monkeypatch):
+    task = app.task(plain)
+    monkeypatch.setattr(sys.modules[__name__], "plain", task)
+
+    assert pickle.loads(pickle.dumps({"task": task})) == {"task": task}  # noqa: S301 - its own
+    assert copy.deepcopy([task]) == [task]
 
 
 def test_a_task_looks_like_its_function(app):
