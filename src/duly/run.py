@@ -17,7 +17,7 @@ from duly.core.payload import decode_value, encode_value
 from duly.core.record import AttemptRecord, LogLine, RunRecord, StepRecord
 from duly.core.states import FINAL, State
 from duly.core.unresolved_steps import outermost_steps, unresolved_steps
-from duly.core.why import Reason, Situation, why
+from duly.core.why import Reason, Situation, current_wait, why
 from duly.errors import (
     BadOption,
     QueueFull,
@@ -41,7 +41,6 @@ R = TypeVar("R")
 
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.25
-_WAITS = frozenset({"sleep", "wait", "gather"})
 
 
 class Run(Generic[R]):
@@ -94,7 +93,6 @@ class Run(Generic[R]):
         """Return why the run is not running: one word as `cause`, and a sentence."""
         run, store = self.refresh().record, self._app.store
         every = store.list_steps(run.id)
-        steps = [step for step in every if step.kind in _WAITS and not step.done]
         attempts = store.list_attempts(run.id)
         definition = self._app.registry.find(run.task)
         situation = Situation(
@@ -102,7 +100,7 @@ class Run(Generic[R]):
             store=store.shown_url,
             workers=store.list_workers(),
             is_paused=store.is_paused(run.queue),
-            waits_in=steps[-1] if steps else None,
+            waits_in=current_wait(every, attempts),
             last=attempts[-1] if attempts else None,
             limit=None if definition is None else definition.limit,
             knows_task=definition is not None,

@@ -4,7 +4,7 @@ import pytest
 
 from duly.core.concurrency_limits import limited_lane
 from duly.core.record import AttemptRecord, LimitHolder, RunRecord, StepRecord, WorkerRecord
-from duly.core.why import Situation, why
+from duly.core.why import Situation, current_wait, why
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND
@@ -56,6 +56,7 @@ SITUATION = Situation(
     now=NOW, store="/data/duly.db", workers=[WORKER], is_paused=False, waits_in=None, last=None
 )
 FAILED = AttemptRecord("run", 1, 1, 1, "raised", None, NOW, NOW, "OSError: no route\nat", None)
+SUSPENDED = FAILED._replace(outcome="suspended", error=None)
 SLEEP = StepRecord("run", "rest", "sleep", False, None, NOW + 60 * SECOND, None, 1, NOW, None)
 EVENT = SLEEP._replace(name="paid?", kind="wait", awaited="paid", wake_at=None)
 CHILDREN = EVENT._replace(kind="gather", awaited='["a", "b"]')
@@ -149,3 +150,17 @@ def test_the_reason_for_a_run_has_the_expected_cause_and_sentence(run, facts, ca
     reason = why(run, SITUATION._replace(**facts))
 
     assert (reason.cause, words in reason.sentence) == (cause, True), reason
+
+
+@pytest.mark.parametrize(
+    ("steps", "attempts", "wait"),
+    [
+        ([SLEEP, EVENT], [FAILED, SUSPENDED], EVENT),
+        ([SLEEP, EVENT._replace(done=True)], [SUSPENDED], SLEEP),
+        ([SLEEP._replace(kind="step")], [SUSPENDED], None),
+        ([SLEEP], [SUSPENDED, FAILED], None),
+        ([], [], None),
+    ],
+)
+def test_a_run_waits_in_a_step_only_if_its_last_attempt_was_suspended(steps, attempts, wait):
+    assert current_wait(steps, attempts) == wait

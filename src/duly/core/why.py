@@ -14,6 +14,7 @@ from duly.core.states import CARRIED_SLOT_KINDS, DEAD, FINAL, SlotKind, State
 from duly.core.suggestions import similar
 from duly.core.time_text import coarse_duration, shown_instant
 
+_WAITS = frozenset({"sleep", "wait", "gather"})
 _NAMED = 3
 """The number of names that are listed in full."""
 
@@ -88,6 +89,19 @@ def why(run: RunRecord, situation: Situation) -> Reason:
             f"queue {run.queue!r} is paused; resume it with `duly queues resume {run.queue}`",
         )
     return _why_unclaimed(run, situation)
+
+
+def current_wait(
+    steps: Sequence[StepRecord], attempts: Sequence[AttemptRecord]
+) -> StepRecord | None:
+    """Return the step that a queued run waits in. None if its last attempt was not suspended.
+
+    After an attempt that failed, a wait that it began may still be open.
+    """
+    if not attempts or attempts[-1].outcome != "suspended":
+        return None
+    waits = [step for step in steps if step.kind in _WAITS and not step.done]
+    return waits[-1] if waits else None
 
 
 def worker_command(app: str | None) -> str:

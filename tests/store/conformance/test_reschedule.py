@@ -269,6 +269,18 @@ def test_a_run_that_waits_in_a_step_stays_as_it_is(store, worker, kind, tables):
     assert tables.everything() == before
 
 
+@pytest.mark.parametrize("kind", ["sleep", "wait", "gather"])
+def test_a_retry_starts_now_although_a_wait_of_its_last_attempt_is_open(store, worker, kind):
+    held = enqueue_and_claim(store)
+    awaited = "[]" if kind == "gather" else "paid"
+    begin(store, held, kind, after=None if kind == "gather" else MINUTE, awaited=awaited)
+    retry_later(store, held, 60.0)
+
+    assert reschedule(store, held.run_id, delay=0).done
+
+    assert claimed_ids(store) == [held.run_id]
+
+
 def test_a_run_whose_event_was_sent_stays_as_it_is_until_it_has_seen_it(store, worker):
     held = enqueue_and_claim(store)
     begin(store, held, "wait", after=MINUTE, awaited="paid")

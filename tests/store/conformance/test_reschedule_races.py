@@ -10,7 +10,7 @@ from duly.errors import StoreUnavailable
 from duly.store.ops.operators import RescheduleRun
 from duly.store.postgres.transaction import PostgresTransaction
 from tests.store.conformance.test_reschedule import reschedule
-from tests.store.conformance.test_steps import begin
+from tests.store.conformance.test_steps import begin, suspend
 from tests.store.conformance.verbs import (
     ACTOR,
     MINUTE,
@@ -20,7 +20,6 @@ from tests.store.conformance.verbs import (
     claimed_ids,
     enqueue_many,
     enqueue_one,
-    hand_back,
     hand_over,
     listed_ids,
     pause,
@@ -267,12 +266,12 @@ def test_a_run_that_comes_to_a_wait_under_a_reschedule_stays_as_it_is(
     run_id = enqueue_one(store)
     other = open_another()
 
-    def wait_and_be_handed_back() -> None:
+    def suspend_meanwhile() -> None:
         (found,) = claim(other)
         begin(other, found, "wait", after=MINUTE, awaited="paid")
-        hand_back(other, found)
+        suspend(other, found, 60.0)
 
-    interfere(monkeypatch, wait_and_be_handed_back)
+    interfere(monkeypatch, suspend_meanwhile)
 
     answer = reschedule(store, run_id, queue="mail")
 

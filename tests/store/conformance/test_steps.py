@@ -28,6 +28,7 @@ from tests.store.conformance.verbs import (
     enqueue_one,
     key,
     redrive,
+    retry_later,
     settle,
     settle_op,
     succeed,
@@ -177,6 +178,20 @@ class TestEvents:
         assert (found.roused, found.after) == (1, "")
         assert claimed_ids(store) == [held.run_id]
         assert store.peek().awaits
+
+
+@pytest.mark.parametrize("kind", ["wait", "gather"])
+def test_a_run_that_failed_with_an_open_wait_is_retried_after_its_delay(store, held, kind):
+    begin(store, held, kind, awaited="[]" if kind == "gather" else "paid")
+    retry_later(store, held, HOUR_SECONDS)
+    due_at = store.get_run(held.run_id).due_at
+
+    store.do(SendEvent("paid", "7"))
+    store.do(WakeRuns((held.run_id,)))
+    store.do(RecheckWaits("", 100))
+    tick(store)
+
+    assert store.get_run(held.run_id).due_at == due_at
 
 
 class TestChildren:

@@ -111,6 +111,12 @@ def test_a_tick_that_wakes_runs_waits_for_a_concurrent_suspension(url, store, co
         [held.run_id],
     )
     connection.execute("DELETE FROM duly_runs WHERE id = %s", [held.run_id])
+    connection.execute(
+        "INSERT INTO duly_attempts"
+        " (run_id, claim_number, generation, attempt, outcome, finished_at)"
+        " VALUES (%s, %s, 1, 1, 'suspended', now())",
+        [held.run_id, held.claim_number],
+    )
 
     store.do(SendEvent("paid", "7"))
     waking = InBackground(lambda: tick(store))

@@ -12,6 +12,7 @@ from duly.core.reschedule import QueuedRun, state_refusal
 from duly.core.states import DEAD, FINAL, PARENT_TAG, State, plain_tags, stored_tags
 from duly.core.suggestions import similar
 from duly.core.unresolved_steps import effect_key, outermost_steps, unresolved_steps
+from duly.core.why import current_wait
 from duly.dashboard import search_query
 from duly.dashboard.application_view import ApplicationView
 from duly.dashboard.formats import pretty
@@ -111,7 +112,7 @@ def describe(view: ApplicationView, run_id: str) -> dict[str, Any]:
         "children": view.children(found.id),
         "acts": acts,
         "can_cancel": found.state not in FINAL and not found.cancel_requested,
-        "why_not_rescheduled": _why_not_rescheduled(found, steps, now),
+        "why_not_rescheduled": _why_not_rescheduled(found, current_wait(steps, attempts), now),
         "can_retry": found.state in FINAL and not held,
         "held": held,
         "resolving": None,
@@ -179,18 +180,17 @@ def reschedule_form(
     return PageContent("reschedule.html", context, 200 if error is None else 422)
 
 
-def _why_not_rescheduled(run: RunRecord, steps: list[StepRecord], now: int) -> str | None:
+def _why_not_rescheduled(run: RunRecord, wait: StepRecord | None, now: int) -> str | None:
     """Return why an operator cannot reschedule a run, or None if that is possible."""
     if run.state != State.QUEUED:
         return state_refusal(run.state)
-    waits = [step.name for step in steps if step.kind != "step" and not step.done]
     queued = QueuedRun(
         run.queue,
         run.lane,
         run.claim_number,
         run.due_at,
         run.expires_at,
-        waits[-1] if waits else None,
+        None if wait is None else wait.name,
         now,
     )
     return queued.refusal(now)

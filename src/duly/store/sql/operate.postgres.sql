@@ -68,6 +68,9 @@ SELECT id FROM gone
 SELECT queue, lane, claim_number, duly_microseconds(due_at), duly_microseconds(expires_at),
        (SELECT name FROM duly_steps
          WHERE run_id = %(run_id)s AND kind <> 'step' AND NOT done
+           AND EXISTS (SELECT 1 FROM duly_attempts AS last
+                        WHERE last.run_id = %(run_id)s AND last.claim_number = run.claim_number
+                          AND last.outcome = 'suspended')
          ORDER BY began_at DESC LIMIT 1),
        duly_microseconds(duly_now())
   FROM (SELECT queue, lane, claim_number, due_at, expires_at

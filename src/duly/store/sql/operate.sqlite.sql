@@ -42,13 +42,16 @@ UPDATE duly_keys
 SELECT queue, lane, claim_number, due_at, expires_at,
        (SELECT name FROM duly_steps
          WHERE run_id = :run_id AND kind <> 'step' AND NOT done
+           AND EXISTS (SELECT 1 FROM duly_attempts AS last
+                        WHERE last.run_id = :run_id AND last.claim_number = run.claim_number
+                          AND last.outcome = 'suspended')
          ORDER BY began_at DESC LIMIT 1),
        :now
   FROM (SELECT queue, lane, claim_number, due_at, expires_at
           FROM duly_runs WHERE id = :run_id AND state = 'queued'
         UNION ALL
         SELECT queue, lane, claim_number, due_at, expires_at
-          FROM duly_waiting WHERE id = :run_id)
+          FROM duly_waiting WHERE id = :run_id) AS run
 
 -- :name reschedule
 -- Guard: a run that no worker runs, as it was read: not claimed or sent to its engine since, and not

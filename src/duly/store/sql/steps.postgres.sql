@@ -4,6 +4,13 @@
 -- planner use a lookup for each row. The form coalesce(parked, '') = '' matches no partial index.
 -- Otherwise the planner would read all of such an index if it was empty when last counted.
 
+-- :part suspended
+-- Only a run that was suspended is woken. A run that is retried later keeps its time, although a wait of
+-- its last attempt may be open.
+EXISTS (SELECT 1 FROM duly_attempts AS last
+         WHERE last.run_id = duly_waiting.id AND last.claim_number = duly_waiting.claim_number
+           AND last.outcome = 'suspended' OFFSET 0)
+
 -- :name holds
 SELECT 1 FROM duly_runs
  WHERE id = %(run_id)s AND claim_number = %(claim_number)s AND state = 'running'
@@ -108,12 +115,14 @@ UPDATE duly_waiting
                                WHERE kind = 'wait' AND NOT done AND awaited = event.name
                               OFFSET 0) AS step))
    AND due_at > duly_now() AND coalesce(parked, '') = ''
+   AND :part(suspended)
 
 -- :name wake
 UPDATE duly_waiting
    SET due_at = duly_now()
  WHERE id = ANY (%(run_ids)s::uuid[]) AND due_at > duly_now() AND coalesce(parked, '') = ''
    AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id OFFSET 0)
+   AND :part(suspended)
 
 -- :name counted
 -- How many runs have ended and how many events were sent, by the server's row counters, and whether

@@ -1,6 +1,13 @@
 -- steps: the steps that a run has recorded, and the events and runs that it waits for.
 -- Guard: a step is written only under a claim that is still valid.
 
+-- :part suspended
+-- Only a run that was suspended is woken. A run that is retried later keeps its time, although a wait of
+-- its last attempt may be open.
+EXISTS (SELECT 1 FROM duly_attempts AS last
+         WHERE last.run_id = duly_waiting.id AND last.claim_number = duly_waiting.claim_number
+           AND last.outcome = 'suspended')
+
 -- :name holds
 SELECT 1 FROM duly_runs
  WHERE id = :run_id AND claim_number = :claim_number AND state = 'running'
@@ -63,13 +70,14 @@ RETURNING 1
 UPDATE duly_waiting
    SET due_at = :now
  WHERE id IN (SELECT run_id FROM duly_steps WHERE kind = 'wait' AND NOT done AND awaited = :name)
-   AND due_at > :now AND parked IS NULL
+   AND due_at > :now AND parked IS NULL AND :part(suspended)
 
 -- :name wake
 UPDATE duly_waiting
    SET due_at = :now
  WHERE id IN (SELECT value FROM json_each(:run_ids)) AND due_at > :now AND parked IS NULL
    AND EXISTS (SELECT 1 FROM duly_awake WHERE duly_awake.run_id = duly_waiting.id)
+   AND :part(suspended)
 
 -- :name pending
 -- A bounded part of the waiting runs. Later calls read the next parts, so that a lost wake-up is soon
