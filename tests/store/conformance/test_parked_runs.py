@@ -2,8 +2,10 @@
 
 import pytest
 
+from duly.core.concurrency_limits import limited_lane
 from tests.store.conformance.verbs import (
     ACTOR,
+    LANE,
     OTHER_TASK,
     OTHER_WORKER,
     TASK,
@@ -62,6 +64,16 @@ def test_a_tick_parks_the_runs_of_a_paused_queue(store, worker):
     assert {run_of(store, run_id).parked for run_id in ids} == {"paused"}
     assert set(store.get_states(ids).values()) == {"queued"}
     assert ticked.next_due_in is None
+
+
+def test_a_parked_run_keeps_its_limit_whatever_the_name_of_its_task(store, worker):
+    lane = limited_lane(LANE, "mail:handed_over", "handed-in")
+    run_id = enqueue_one(store, lane=lane)
+
+    pause(store)
+    tick(store)
+
+    assert run_of(store, run_id).lane == lane
 
 
 def test_a_tick_returns_the_runs_of_a_resumed_queue_in_order(store, worker):

@@ -2,12 +2,14 @@
 
 import pytest
 
+from duly.core.concurrency_limits import limited_lane
 from duly.store.ops.operators import DiscardDead, ResetKey, RetriedRun
 from duly.store.ops.runs import Settled
 from duly.store.ops.upkeep import Prune
 from tests.store.conformance.verbs import (
     ACTOR,
     DAY_SECONDS,
+    LANE,
     SECOND,
     TASK,
     UNKNOWN_RUN,
@@ -113,6 +115,16 @@ def test_a_redriven_run_keeps_the_options_of_its_enqueue(store, worker):
     assert (run.queue, run.priority, run.key) == ("mail", 4, "k")
     assert run.tags is not None
     assert listed_ids(store, tag=("customer", "17")) == [run_id]
+
+
+def test_a_redriven_run_keeps_its_limit_whatever_the_name_of_its_task(store, worker):
+    lane = limited_lane(LANE, "mail:handed_over", "handed-in")
+    run_id = enqueue_one(store, lane=lane)
+    cancel(store, run_id)
+
+    redrive(store, run_id)
+
+    assert run_of(store, run_id).lane == lane
 
 
 def test_a_redriven_run_does_not_expire_again(store, worker, clock):

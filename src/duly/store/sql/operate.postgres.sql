@@ -181,8 +181,10 @@ WITH old AS (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
          created_at, due_at, key, tags, arguments)
-    SELECT id, task, queue, coalesce(%(lane)s, pg_catalog.replace(lane, 'handed', 'carried')), priority,
-           generation + 1, claim_number,
+    SELECT id, task, queue,
+           coalesce(%(lane)s, CASE WHEN lane < '~' THEN pg_catalog.replace(lane, 'handed', 'carried')
+                                   ELSE lane END),
+           priority, generation + 1, claim_number,
            1, 0, 0, created_at,
            duly_now() + %(delay)s::float8 * interval '1 microsecond', key, tags,
            coalesce(%(arguments)s, arguments)

@@ -121,8 +121,9 @@ SELECT id, state
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, key, tags, arguments)
-SELECT id, task, queue, coalesce(:lane, replace(lane, 'handed', 'carried')), priority,
-       generation + 1, claim_number,
+SELECT id, task, queue,
+       coalesce(:lane, CASE WHEN lane < '~' THEN replace(lane, 'handed', 'carried') ELSE lane END),
+       priority, generation + 1, claim_number,
        1, 0, 0, created_at, :now + :delay, key, tags,
        coalesce(:arguments, arguments)
   FROM duly_history

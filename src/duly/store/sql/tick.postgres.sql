@@ -94,6 +94,7 @@ SELECT id, task, queue, lane, priority, generation, claim_number, attempt, retri
 -- :name park
 -- Reads the first runs of some queues, where a claim would start, and moves runs away that cannot run:
 -- runs of paused queues and of unregistered tasks. The next look starts after these queues (reached).
+-- A run that was handed over is handed over again. The key in a limited lane may contain that word.
 WITH registered AS MATERIALIZED (
     SELECT pg_catalog.json_array_elements_text(tasks::json) COLLATE "C" AS task FROM duly_registrations
 ), look AS MATERIALIZED (
@@ -132,8 +133,9 @@ WITH registered AS MATERIALIZED (
     INSERT INTO duly_waiting
         (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
          created_at, due_at, expires_at, parked, key, tags, arguments)
-    SELECT id, task, queue, pg_catalog.replace(lane, 'handed', 'carried'), priority,
-           generation, claim_number, attempt, retries_used, crashes, created_at, due_at, expires_at,
+    SELECT id, task, queue,
+           CASE WHEN lane < '~' THEN pg_catalog.replace(lane, 'handed', 'carried') ELSE lane END,
+           priority, generation, claim_number, attempt, retries_used, crashes, created_at, due_at, expires_at,
            CASE WHEN id IN (SELECT stuck.id FROM stuck WHERE stuck.paused) THEN 'paused'
                 ELSE 'unregistered' END,
            key, tags, arguments

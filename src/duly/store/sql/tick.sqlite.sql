@@ -94,13 +94,15 @@ DELETE FROM duly_waiting
         WHERE EXISTS (SELECT 1 FROM duly_runs WHERE duly_runs.id = run.id))
 
 -- :name park
+-- A run that was handed over is handed over again. The key in a limited lane may contain that word.
 -- :stop-if-none
 INSERT INTO duly_waiting
     (id, task, queue, lane, priority, generation, claim_number, attempt, retries_used, crashes,
      created_at, due_at, expires_at, parked, key, tags, arguments)
-SELECT run.id, task, queue, replace(lane, 'handed', 'carried'), priority, generation, claim_number,
-       attempt, retries_used, crashes, created_at, due_at, expires_at, chosen.parked, key, tags,
-       arguments
+SELECT run.id, task, queue,
+       CASE WHEN lane < '~' THEN replace(lane, 'handed', 'carried') ELSE lane END,
+       priority, generation, claim_number, attempt, retries_used, crashes, created_at, due_at,
+       expires_at, chosen.parked, key, tags, arguments
   FROM (SELECT place, parked, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
           FROM (:part(stuck))) AS chosen
  CROSS JOIN duly_runs AS run
