@@ -160,7 +160,7 @@ class Run(Generic[R]):
 
         A run that is running or has ended raises RunNotRescheduled. So does one that waits in a
         step, one that was sent to the engine that carries it, and one that would not start before
-        it expires. A move to a full queue raises QueueFull.
+        it expires. If the run is due, a move to a full queue raises QueueFull.
         """
         if delay is not None and at is not None:
             raise BadOption("pass delay= or at=, not both")

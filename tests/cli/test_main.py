@@ -373,6 +373,7 @@ def on_terminal(command, columns, environment):
         ("postgresql://ann:s3cret@127.0.0.1:1/shop", True),
         ("postgresql://127.0.0.1:1/shop?user=ann&password=s3cret", True),
         ("postgresql://127.0.0.1:1/shop?sslpassword=s3cret", True),
+        ("postgresql+psycopg://ann:s3cret@127.0.0.1:1/shop", True),
         ("postgresql://ann@127.0.0.1:1/shop?user=ann", False),
     ],
 )

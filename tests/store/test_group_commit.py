@@ -475,11 +475,11 @@ def test_a_submission_during_the_close_of_the_committer_is_answered(writer, monk
     is_closed = threading.Event()
     request_of = committer_module._Request
 
-    def request_after_the_check(ops, done=None):
+    def request_after_the_check(ops, done=None, **kind):
         if done is not None:
             committer.close()
             is_closed.set()
-        return request_of(ops, done)
+        return request_of(ops, done, **kind)
 
     monkeypatch.setattr(committer_module, "_Request", request_after_the_check)
 

@@ -50,7 +50,7 @@ _INSTALL_PROVE = (
     "install it in a checkout of duly with: pip install ./prove"
 )
 
-_ADDRESS = re.compile(r"\b(?:postgres|postgresql|rediss?)://\S*")
+_ADDRESS = re.compile(r"\b(?:postgres(?:ql)?(?:\+\w+)?|rediss?)://\S*")
 
 
 class Commands(click.Group):

@@ -28,12 +28,12 @@ class QueuedRun(NamedTuple):
         A run that is due already keeps its place in the queue if it should start now.
         """
         if at is not None:
-            wanted = max(at, 0)
+            wanted = max(at, self.now)
         elif delay is not None:
             wanted = self.now + delay
         else:
             return self.due_at
-        return wanted if wanted > self.now else min(wanted, self.due_at)
+        return wanted if wanted > self.now else min(self.now, self.due_at)
 
     def refusal(self, due_at: int) -> str | None:
         """Return why the run cannot be rescheduled to a time, or None if it can."""

@@ -16,9 +16,9 @@ every change may be repeated. So nothing depends on the instruction at which an 
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import GeneratorType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from duly.errors import DulyError, StoreBusy, StoreError, StoreUnavailable, WouldBlockItself
 from duly.limits import COMMIT_OPS, TRANSACTION_BYTES
@@ -53,27 +53,29 @@ _LOOK_SECONDS = 0.5
 """How often a waiting caller checks whether the callers before it have left."""
 
 
+class WriteKind(NamedTuple):
+    """How requests of one kind are written. Requests of several kinds never share a commit."""
+
+    write: Write
+    is_alone: Callable[[AnyOp], bool] | None = None
+    """Returns whether an op needs a transaction of its own. A request with such an op shares no
+    commit, because a commit of several transactions could not be repeated if one fails."""
+
+
 class Committer:
     """Turns concurrent `apply` calls into few transactions."""
 
     def __init__(
         self,
-        write: Write,
+        kinds: Write | Mapping[str, WriteKind],
         *,
         name: str,
-        is_alone: Callable[[AnyOp], bool] | None = None,
         size_of: Callable[[AnyOp], int] = lambda _op: 0,
-        kind_of: Callable[[Sequence[AnyOp]], str] = lambda _ops: "",
     ) -> None:
-        self._write = write
+        self._kinds = {"": WriteKind(kinds)} if callable(kinds) else kinds
         self._size_of = size_of
         """Returns how many bytes of payload an op writes; it must not raise."""
         self._name = name
-        self._is_alone = is_alone
-        """Returns whether an op needs a transaction of its own. A request with such an op shares no
-        commit, because a commit of several transactions could not be repeated if one fails."""
-        self._kind_of = kind_of
-        """Returns how ops are written. Requests of several kinds never share a commit."""
         self._line: dict[_Request, None] = {}
         """Requests without an answer, in the order of their arrival."""
         self._is_closing = False
@@ -82,22 +84,22 @@ class Committer:
         self._thread_call = new_wake_lock()
         self._starting = threading.Lock()
 
-    def apply(self, ops: Sequence[Op[A]]) -> list[A]:
+    def apply(self, ops: Sequence[Op[A]], kind: str = "") -> list[A]:
         """Write the ops, perhaps together with those of other callers; return their answers."""
         if self._is_closing:
             self._refuse()
-        request = _Request(ops)
+        request = _Request(ops, kind=kind)
         self._join_line(request)
         outcome = request.outcome()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    def submit(self, ops: Sequence[AnyOp], done: Done) -> None:
+    def submit(self, ops: Sequence[AnyOp], done: Done, kind: str = "") -> None:
         """Write the ops from the committer's thread, then call `done` there."""
         if self._is_closing:
             self._refuse()
-        request = _Request(ops, done)
+        request = _Request(ops, done, kind=kind)
         try:
             self._line[request] = None
             if self._is_closed:
@@ -162,7 +164,7 @@ class Committer:
         if is_alone and not me.is_done:
             if self._is_closed and me.ops:
                 self._refuse()
-            me.answers = self._write(list(me.ops)) if me.ops else []
+            me.answers = self._kinds[me.kind].write(list(me.ops)) if me.ops else []
             return
         me.turn = new_wake_lock()
         while not me.is_done:
@@ -208,8 +210,10 @@ class Committer:
         self._settle(leader)
 
     def _batch_of(self, leader: "_Request") -> "tuple[_Request, ...]":
+        if self._needs_own_commit(leader):
+            return (leader,)
         size_of = self._size_of
-        room = -1 if self._needs_own_commit(leader) else COMMIT_OPS - len(leader.ops)
+        room = COMMIT_OPS - len(leader.ops)
         is_empty = not leader.ops
         waiting = self._of_one_kind(leader)
         # A single request needs no bound and is written as it is.
@@ -224,7 +228,8 @@ class Committer:
             elif request.caller is None or request.caller.gi_running:
                 is_alone = self._needs_own_commit(request)
                 fits = len(request.ops) <= room and not is_alone
-                size = sum(map(size_of, request.ops)) if is_shared and (fits or is_empty) else 0
+                counts = is_shared and not is_alone and (fits or is_empty)
+                size = sum(map(size_of, request.ops)) if counts else 0
                 fits = is_empty or (fits and size <= bytes_left)
                 if fits:
                     room, is_empty = room - len(request.ops), False
@@ -236,21 +241,18 @@ class Committer:
         return tuple(found)
 
     def _of_one_kind(self, leader: "_Request") -> "list[_Request]":
-        """Return the requests in line that are written as the first of them is.
-
-        The others wait for the next commit. They were not passed over, since the leader is first.
-        """
+        """Return the requests in line that are written as the first is. Others wait for theirs."""
         waiting = list(self._line)
-        kinds = {
-            request: self._kind_of(request.ops)
-            for request in waiting
-            if request.ops and not request.is_done
-        }
-        first = kinds.get(leader) or next(iter(kinds.values()), None)
-        return [request for request in waiting if kinds.get(request, first) == first]
+        if len(self._kinds) == 1:
+            return waiting
+        kind = leader.kind
+        if not leader.ops:
+            kind = next((each.kind for each in waiting if each.ops and not each.is_done), kind)
+        return [each for each in waiting if each.kind == kind or each.is_done or not each.ops]
 
     def _needs_own_commit(self, request: "_Request") -> bool:
-        return self._is_alone is not None and any(map(self._is_alone, request.ops))
+        is_alone = self._kinds[request.kind].is_alone if request.ops else None
+        return is_alone is not None and any(map(is_alone, request.ops))
 
     def _commit(self, requests: "Sequence[_Request]") -> None:
         batch = [request for request in requests if request.ops or request.answer_nothing()]
@@ -260,11 +262,12 @@ class Committer:
             for request in batch:
                 request.error = StoreError(_CLOSED)
             return
+        write = self._kinds[batch[0].kind].write
         if len(batch) == 1:
-            _write_alone(self._write, batch[0])
+            _write_alone(write, batch[0])
             return
         try:
-            answers = self._write([op for request in batch for op in request.ops])
+            answers = write([op for request in batch for op in request.ops])
         except OpBlocked as blocked:
             others = []
             for request in batch:
@@ -279,7 +282,7 @@ class Committer:
         except OP_ERRORS:
             # Nothing was written. With one transaction per request, only the faulty request fails.
             for request in batch:
-                _write_alone(self._write, request)
+                _write_alone(write, request)
         else:
             begin = 0
             for request in batch:
@@ -334,10 +337,22 @@ class Committer:
 
 
 class _Request:
-    __slots__ = ("answers", "batch", "caller", "done", "error", "is_done", "ops", "thread", "turn")
+    __slots__ = (
+        "answers",
+        "batch",
+        "caller",
+        "done",
+        "error",
+        "is_done",
+        "kind",
+        "ops",
+        "thread",
+        "turn",
+    )
 
-    def __init__(self, ops: Sequence[AnyOp], done: Done | None = None) -> None:
+    def __init__(self, ops: Sequence[AnyOp], done: Done | None = None, *, kind: str = "") -> None:
         self.ops = ops
+        self.kind = kind
         self.done = done
         self.thread = None if done is not None else threading.get_ident()
         """The id of the caller's thread, which waits. None for a submission."""

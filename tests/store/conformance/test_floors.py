@@ -135,14 +135,6 @@ def by_a_reschedule_that_keeps_its_time(here: Here) -> Way:
     return run_id
 
 
-def by_a_reschedule_to_a_time_in_the_past(here: Here) -> Way:
-    run_id = enqueue_one(here.store, delay_seconds=1.0)
-    at = here.store.now()
-    yield
-    here.store.do(RescheduleRun(run_id, ACTOR, at=at))
-    return run_id
-
-
 def by_a_late_commit(here: Here) -> Way:
     run_id = new_id()
     here.tables.execute("BEGIN")
@@ -163,7 +155,6 @@ WAYS = [
     by_resuming_its_queue,
     by_retry,
     by_a_reschedule_that_keeps_its_time,
-    by_a_reschedule_to_a_time_in_the_past,
     by_a_late_commit,
 ]
 

@@ -124,8 +124,9 @@ class ConnectionPool:
             if returned_at is None:
                 self._closer = None
                 # A connection that was returned before this assignment found a closer.
-                if not self._idle:
+                if not self._idle or self._closer is not None:
                     return
+                self._closer = threading.current_thread()
                 continue
             left = returned_at + IDLE_SECONDS - monotonic()
             if left > 0:

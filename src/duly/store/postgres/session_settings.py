@@ -27,5 +27,6 @@ WORK: Mapping[str, str] = {
 TRY_MILLISECONDS = 2
 """How long a write waits for a name that a caller's transaction may hold, such as a key. If that
 transaction is open for longer, the write is tried again later, and other writes go first."""
-SERVICE_WAIT_MILLISECONDS = 100
-"""How long a service waits for a lock. It tries again later, and callers wait meanwhile."""
+SERVICE_WAIT_MILLISECONDS = 50
+"""How long a service waits for a lock. It tries again later, and callers wait meanwhile. This is
+shorter than the time after which a batch is cut off, since a smaller one would wait, too."""

@@ -16,10 +16,10 @@ from psycopg.errors import LockNotAvailable, QueryCanceled
 from duly import faultpoints
 from duly.core.verdict import Finish
 from duly.errors import StoreBusy
-from duly.store.group_commit import Answers, Committer, Done, OpBlocked, OpCutOff
+from duly.store.group_commit import Answers, Committer, Done, OpBlocked, OpCutOff, Write, WriteKind
 from duly.store.hints import hints_of
 from duly.store.ops.carriers import ClaimCarried
-from duly.store.ops.op import FACTS, A, AnyOp, Op, makes_ready, spread
+from duly.store.ops.op import FACTS, A, AnyOp, Op, is_alone, makes_ready, size_of, spread
 from duly.store.ops.recovery import HandBackUnknown
 from duly.store.ops.runs import ClaimRuns, Enqueue
 from duly.store.ops.steps import SendEvent
@@ -47,18 +47,19 @@ from duly.store.postgres.write_routing import (
     SERVICES,
     Use,
     WritePart,
-    is_alone,
     lock_order,
     parts_of,
     path_of,
-    size_of,
     transactions_of,
 )
 from duly.store.verbs.verb import carry_out, is_bounded
 
 _CONNECTIONS = {"work": WORK, "claim": HOT, "settle": HOT}
-"""The connections, with their settings. Paths without a connection of their own use "work"."""
-
+"""The connections, with their settings."""
+_CONNECTION_OF = {"claim": "claim", "settle": "settle"}
+"""The connections of paths. All others use "work"."""
+_WITH_LONE_OPS = {"operate", "serve"}
+"""The paths on which some ops share no commit."""
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class WritePaths:
         }
         self._claimer = PostgresClaims(self._lines["claim"])
         self._is_closed = False
-        self._writes = {
+        self._writes: dict[str, Write] = {
             "enqueue": self._enqueue,
             "keyed": self._enqueue_keyed,
             "claim": self._claim,
@@ -85,16 +86,7 @@ class WritePaths:
             "operate": self._operate,
             "serve": self._operate,
         }
-        self._committers = {
-            name: Committer(
-                partial(self._write_batch, name),
-                name=f"duly-{name}",
-                is_alone=is_alone if name == "work" else None,
-                size_of=size_of,
-                kind_of=path_of,
-            )
-            for name in self._lines
-        }
+        self._committers = {name: self._committer(name) for name in self._lines}
         self.held_names = HeldNames(address.shown_url, partial(self._write, "keyed"))
 
     def apply(self, ops: Sequence[Op[A]]) -> list[A]:
@@ -132,9 +124,22 @@ class WritePaths:
         for line in self._lines.values():
             line.close()
 
+    def _committer(self, connection: str) -> Committer:
+        """Return the committer of a connection: each path on it is a kind of its own."""
+        paths = [path for path in self._writes if _CONNECTION_OF.get(path, "work") == connection]
+        kinds = {
+            path: WriteKind(self._writes[path], is_alone if path in _WITH_LONE_OPS else None)
+            for path in paths
+        }
+        kinds["use"] = WriteKind(partial(self._use_line, connection), lambda _use: True)
+        return Committer(kinds, name=f"duly-{connection}", size_of=size_of)
+
+    def _use_line(self, connection: str, uses: list[Any]) -> Answers:
+        return [use.work(self._lines[connection]) for use in uses]
+
     def _use(self, connection: str, work: Callable[[ReconnectingConnection], T]) -> T:
         use: Any = Use(work)
-        (answer,) = self._committers[connection].apply([use])
+        (answer,) = self._committers[connection].apply([use], "use")
         return cast("T", answer)
 
     def _notify(self, payload: str) -> None:
@@ -154,15 +159,10 @@ class WritePaths:
             return self.held_names.wait(ops)
 
     def _write(self, path: str, ops: Sequence[Op[A]]) -> list[A]:
-        return self._committer_of(path).apply(ops)
+        return self._committer_of(path).apply(ops, path)
 
     def _committer_of(self, path: str) -> Committer:
-        return self._committers.get(path) or self._committers["work"]
-
-    def _write_batch(self, connection: str, ops: list[Any]) -> Answers:
-        if type(ops[0]) is Use:
-            return [use.work(self._lines[connection]) for use in ops]
-        return self._writes[path_of(ops)](ops)
+        return self._committers[_CONNECTION_OF.get(path, "work")]
 
     def _submit(self, path: str, ops: Sequence[AnyOp], done: Done) -> None:
         def written(outcome: Answers | BaseException) -> None:
@@ -171,7 +171,7 @@ class WritePaths:
             else:
                 done(outcome)
 
-        self._committer_of(path).submit(ops, written)
+        self._committer_of(path).submit(ops, written, path)
 
     def _submit_parts(self, parts: list[WritePart], answers: Answers, done: Done) -> None:
         if not parts:

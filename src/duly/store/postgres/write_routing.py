@@ -1,17 +1,16 @@
 """Routes ops: which of them share a commit, how they are written, and in which order."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from duly.store.ops.carriers import RerouteRuns
 from duly.store.ops.guard import AcquireKey, FailKey, FinishKey, ForgetKey, RenewKey
 from duly.store.ops.locks import RenewLock
-from duly.store.ops.op import FACTS, AnyOp, Phase
-from duly.store.ops.op import is_alone as is_op_alone
-from duly.store.ops.op import size_of as size_of_op
+from duly.store.ops.op import FACTS, AnyOp, Phase, is_alone
 from duly.store.ops.operators import LimitQueue, PauseQueue, SetQueueCapacity
 from duly.store.ops.recovery import Recover, RecoverOrphans
-from duly.store.ops.runs import Enqueue
+from duly.store.ops.runs import Enqueue, EnqueueAgain
 from duly.store.ops.schedules import FireSchedules
 from duly.store.ops.steps import RecheckWaits
 from duly.store.ops.upkeep import Prune, RollUpCounts, Tick
@@ -42,6 +41,8 @@ SERVICES = (
 )
 """A service repeats these ops. So they hardly wait for locks, and share no commit with others."""
 
+_ENQUEUES = {Enqueue, EnqueueAgain}
+_key_of = attrgetter("key")
 _LOCKED_ROWS: dict[type, str] = {
     PauseQueue: "queue",
     LimitQueue: "queue",
@@ -55,7 +56,7 @@ _LOCKED_ROWS: dict[type, str] = {
 
 
 class Use(NamedTuple):
-    """Work on a connection that is not an op."""
+    """Work on a connection that is not an op. It shares no commit."""
 
     work: Callable[[ReconnectingConnection], Any]
 
@@ -79,24 +80,13 @@ def parts_of(written: Sequence[AnyOp]) -> list[WritePart]:
     return parts
 
 
-def is_alone(op: AnyOp) -> bool:
-    """Return whether a write shares no commit with others."""
-    return isinstance(op, Use) or is_op_alone(op)
-
-
-def size_of(op: AnyOp) -> int:
-    """Return about how many bytes of payload a write has."""
-    return 0 if isinstance(op, Use) else size_of_op(op)
-
-
 def path_of(written: Sequence[AnyOp]) -> str:
     """Return how ops of one phase are written."""
-    if isinstance(written[0], Use):
-        return "use"
-    if any(isinstance(op, SERVICES) for op in written):
+    kinds = set(map(type, written))
+    if not kinds.isdisjoint(SERVICES):
         return "serve"
     name = PATHS[FACTS[type(written[0])].phase]
-    if name == "enqueue" and any(not isinstance(op, Enqueue) or op.key for op in written):
+    if name == "enqueue" and (kinds - _ENQUEUES or any(map(_key_of, written))):
         # Ops that were submitted together are written together.
         return "keyed"
     return name
@@ -114,8 +104,8 @@ def lock_order(op: AnyOp) -> tuple[Phase, str, str]:
 def transactions_of(written: Sequence[AnyOp]) -> list[list[int]]:
     """Return the places of the ops that share a transaction, in the order of the ops."""
     found: list[list[int]] = [[]]
-    for place, op in enumerate(written):
-        if is_op_alone(op):
+    for place, each in enumerate(written):
+        if is_alone(each):
             found += [[place], []]
         else:
             found[-1].append(place)

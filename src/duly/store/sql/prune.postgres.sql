@@ -34,7 +34,7 @@ SELECT pg_catalog.count(*), coalesce(duly_microseconds(pg_catalog.max(finished_a
 SELECT pg_catalog.min(kept) FROM duly_retentions
 
 -- :name drop_runs
--- This is one statement, while SQLite deletes run by run. A run is kept for the retention of its task,
+-- This is one statement; SQLite needs a script. A run is kept for the retention of its task,
 -- or for the usual time, and never for less than its key. For dead letters, a task can only set a
 -- longer retention. A run that is kept although its usual time is over is excluded from this search
 -- until `kept_until`. A child is kept while its parent may still read its result: as long as the parent

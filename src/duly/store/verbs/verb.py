@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 from duly.store.ops.op import A, Op
 from duly.store.ops.upkeep import DutyTurn
 from duly.store.transaction import Transaction
 
 Verb = Callable[[Transaction, Any], Any]
-VerbT = TypeVar("VerbT", bound=Verb)
 
 _VERBS: dict[type, Verb] = {}
 

@@ -1,6 +1,6 @@
 """How many rows one write of a service takes, so that other writes of its process wait little."""
 
-import math
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -8,7 +8,9 @@ from duly.clock import monotonic
 from duly.store.group_commit import OpCutOff
 
 AIM_SECONDS = 0.02
-"""How much longer a batch should take than the quickest write of its kind."""
+"""How much longer a batch should take than the quickest recent write of its kind."""
+_RECENT = 32
+"""How many writes back the quickest one is looked for. A server may become slower for good."""
 _FIRST = 20
 _SMALLER = 4
 """The divisor of a batch that the database cut off."""
@@ -24,7 +26,7 @@ class BatchSize:
     def __init__(self, most: int) -> None:
         self._most = most
         self.limit = min(_FIRST, most)
-        self._quickest = math.inf
+        self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def write(self, act: Callable[[int], A], is_full: Callable[[A, int], bool]) -> tuple[A, bool]:
         """Write a batch. Return its answer, and whether there may be more to write.
@@ -47,8 +49,8 @@ class BatchSize:
             return answer, may_have_more
 
     def _learn(self, seconds: float, *, may_have_more: bool) -> None:
-        self._quickest = min(self._quickest, seconds)
-        for_rows = seconds - self._quickest
+        self._recent.append(seconds)
+        for_rows = seconds - min(self._recent)
         if may_have_more or for_rows > AIM_SECONDS:
             fitting = self.limit * AIM_SECONDS / max(for_rows, AIM_SECONDS / 2)
             self.limit = min(max(min(_LEAST, self.limit), round(fitting)), self._most)

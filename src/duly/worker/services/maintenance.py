@@ -1,4 +1,4 @@
-"""The services of a worker: promote, schedule, watch, cancel, reconcile, register, prune."""
+"""The services of a worker: promote, schedule, watch, cancel, reconcile, register."""
 
 from collections.abc import Callable
 
