@@ -36,7 +36,7 @@ from duly.store.hints import (
 from duly.store.postgres.address import Address
 from duly.store.postgres.connection import PostgresSession, connect
 
-_BETWEEN_SECONDS = 0.002
+_BETWEEN_SECONDS = 0.005
 """The first hint is sent at once. While more hints arrive, one is sent per this interval."""
 _QUIET_SECONDS = 0.01
 _SLOW_SECONDS = 0.005
