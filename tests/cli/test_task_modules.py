@@ -1,6 +1,5 @@
 """The modules that define tasks are named once, and every worker and command imports them."""
 
-import logging
 import subprocess
 import sys
 from contextlib import closing
@@ -10,6 +9,7 @@ import pytest
 
 from duly import Duly
 from duly.errors import AppBroken, AppNotFound, BadOption
+from duly.worker import app_loader
 from duly.worker.app_loader import load
 
 DULY = str(Path(sys.executable).with_name("duly"))
@@ -94,13 +94,15 @@ def test_a_module_that_cannot_be_imported_is_named(parcels, folder):
         load("parcels.app")
 
 
-def test_a_worker_without_tasks_warns(parcels, caplog):
+def test_a_worker_without_tasks_warns(parcels, monkeypatch):
     parcels()
+    notices: list[str] = []
+    monkeypatch.setattr(app_loader, "log_notice", notices.append)
 
-    with caplog.at_level(logging.WARNING, logger="duly"):
-        load("parcels.app").worker().drain()
+    load("parcels.app").worker().drain()
 
-    assert "no task is registered, so this worker runs nothing" in caplog.text
+    (notice,) = notices
+    assert notice.startswith("no task is registered, so this worker runs nothing")
 
 
 @pytest.mark.process
