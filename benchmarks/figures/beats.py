@@ -32,7 +32,14 @@ class _Beats(NamedTuple):
     flushes: float
 
 
-class _AsynchronousPulse(PostgresHeartbeats):
+class _Beating(PostgresHeartbeats):
+    """Beats on its own connection, and reads nothing."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, lambda _query: [])
+
+
+class _AsynchronousPulse(_Beating):
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._settings = self._settings | {"synchronous_commit": "off"}
@@ -54,7 +61,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
         durable, asynchronous = [], []
         for _ in range(sizes.rounds):
             asynchronous.append(_beat(database, supervisors, children, _AsynchronousPulse))
-            durable.append(_beat(database, supervisors, children, PostgresHeartbeats))
+            durable.append(_beat(database, supervisors, children, _Beating))
         name = f"{supervisors} supervisors of {children}"
         without = sum(beats.flushes for beats in asynchronous) / len(asynchronous)
         figures += [
@@ -80,9 +87,7 @@ def measure(database: Database, sizes: Sizes) -> list[Figure]:
     return figures
 
 
-def _beat(
-    database: Database, supervisors: int, children: int, kind: type[PostgresHeartbeats]
-) -> _Beats:
+def _beat(database: Database, supervisors: int, children: int, kind: type[_Beating]) -> _Beats:
     """Let each supervisor beat once for its children; return what one beat took."""
     with database.fresh() as url, closing(psycopg.connect(url, autocommit=True)) as watcher:
         fleet = _register(url, supervisors, children)
