@@ -305,7 +305,7 @@ def test_a_prune_that_is_behind_pauses_for_longer_than_it_took(store, worker, cl
     for _ in range(9):
         enqueue_and_succeed(store)
     clock.advance(8 * DAY_SECONDS)
-    monkeypatch.setattr(pruner, "_CONTINUATION_SECONDS", 0.0)
+    monkeypatch.setattr(pruner, "CONTINUATION_SECONDS", 0.0)
     monkeypatch.setattr(pruner, "TICK_BATCH", 2)
     # The times before and after each prune.
     seconds = iter([0.0, 0.001, 1.0, 1.02, 2.0, 2.09, 3.0, 3.5])

@@ -20,6 +20,7 @@ from duly.worker.log_spool import remove_stale_files
 from duly.worker.runners.event_loop import EventLoopRunner
 from duly.worker.runners.thread import ThreadRunner
 from duly.worker.services.batch_size import BatchSize
+from duly.worker.services.duty_intervals import CONTINUATION_SECONDS, SHORTER
 from duly.worker.settler import Settler
 from duly.worker.start_marks import StartMarks
 
@@ -34,11 +35,6 @@ _FIRING_SECONDS = 1
 _CLOCK_PAUSE = 30.0
 """How often to look whether the clock was set back, after which no schedule seems to be due."""
 _ALL_WAITS = RecheckWaits("", TICK_BATCH)
-_CONTINUATION_SECONDS = 0.01
-"""The interval of a duty when this worker continues it: its last batch was full."""
-_SHORTER = 0.8
-"""The interval of a duty as a part of the pause between two tries. It must be shorter: otherwise a
-lone worker would try a little too early and skip every second time."""
 _PATIENCE = 1.0
 """How long a worker leaves due runs to the one that holds the lock, which may be frozen."""
 _LONGEST_WAIT = 0.5
@@ -88,8 +84,8 @@ class TickPolicy:
         if due:
             return DutyTurn("tick")
         if self._is_behind:
-            return DutyTurn("tick", _CONTINUATION_SECONDS)
-        return DutyTurn("tick", POLL_SECONDS if stuck else _SHORTER * _PARKED_PAUSE)
+            return DutyTurn("tick", CONTINUATION_SECONDS)
+        return DutyTurn("tick", POLL_SECONDS if stuck else SHORTER * _PARKED_PAUSE)
 
 
 class Promoter:
@@ -120,7 +116,7 @@ class Promoter:
         self._moves = BatchSize(TICK_BATCH)
         self._looks = BatchSize(TICK_BATCH)
         self._relane_at = 0.0
-        self._relane_every = _CONTINUATION_SECONDS
+        self._relane_every = CONTINUATION_SECONDS
         self._recheck_seconds = recheck_seconds
         self._recheck_at = 0.0
         self._recheck_next = _ALL_WAITS
@@ -183,7 +179,7 @@ class Promoter:
         if moved:
             self._look_for_runs()
             self._hand_over()
-        self._relane_every = _CONTINUATION_SECONDS if is_full else _SHORTER * POLL_SECONDS
+        self._relane_every = CONTINUATION_SECONDS if is_full else SHORTER * POLL_SECONDS
         if not is_full:
             # Where some had strayed, more will, as long as old programs enqueue.
             self._relane_at = now + (POLL_SECONDS if moved else _STRAYS_PAUSE)
@@ -192,7 +188,7 @@ class Promoter:
     def _recheck(self, now: float) -> bool:
         """Look at some of all runs that wait for something, lest a lost wake-up stay lost."""
         seconds = (
-            _CONTINUATION_SECONDS if self._recheck_next.after else _SHORTER * self._recheck_seconds
+            CONTINUATION_SECONDS if self._recheck_next.after else SHORTER * self._recheck_seconds
         )
         op = self._recheck_next._replace(turn=DutyTurn("recheck", seconds))
         found, goes_on = self._looks.write(

@@ -7,6 +7,7 @@ from duly.settings import WorkerSettings
 from duly.store.ops.upkeep import DutyTurn, Prune, RollUpCounts
 from duly.store.protocol import Store
 from duly.worker.services.batch_size import BatchSize
+from duly.worker.services.duty_intervals import CONTINUATION_SECONDS, SHORTER
 
 _PRUNE_PAUSE = 120.0
 _PRUNE_PAUSES = 3.0
@@ -14,11 +15,6 @@ _PRUNE_PAUSES = 3.0
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
 """The bounds of that pause."""
-_CONTINUATION_SECONDS = 0.01
-"""The interval of the duty meanwhile."""
-_SHORTER = 0.8
-"""The interval of the duty as a part of the pause between two tries. It must be shorter: otherwise
-a lone worker would try a little too early and skip every second time."""
 
 
 class Pruner:
@@ -44,7 +40,7 @@ class Pruner:
     def tick(self) -> float:
         """Delete one bounded piece, and add up one of what counts the rest."""
         turn = DutyTurn(
-            self._duty, _SHORTER * _PRUNE_PAUSE if self._is_done else _CONTINUATION_SECONDS
+            self._duty, SHORTER * _PRUNE_PAUSE if self._is_done else CONTINUATION_SECONDS
         )
         began = monotonic()
         # A run may have thousands of log lines and steps.

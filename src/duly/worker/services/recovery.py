@@ -19,12 +19,11 @@ from duly.store.ops.upkeep import DutyTurn
 from duly.store.protocol import Store
 from duly.worker.log_spool import log_spool_path, read_log_spool
 from duly.worker.services.batch_size import BatchSize
+from duly.worker.services.duty_intervals import SHORTER
 from duly.worker.start_marks import StartMark, StartMarks, start_marks_path
 
 _ORPHANS_EVERY = 6
 """After so many beats: they come only of claims that were committed behind a worker's end."""
-_SHORTER = 0.8
-"""The interval of this duty as a part of that: shorter, so that a lone worker skips none."""
 _BEHIND_SECONDS = 0.4
 """So long after a beat is due it is looked for."""
 _FRESH_BEATS = 1.25
@@ -185,7 +184,7 @@ class Recoverer:
             )
         if dead or read_at >= self._orphans_at:
             every = _ORPHANS_EVERY * self._beat
-            self._take_orphans(None if dead else DutyTurn("orphans", _SHORTER * every))
+            self._take_orphans(None if dead else DutyTurn("orphans", SHORTER * every))
             self._orphans_at = read_at + every
         own_age = min((readings[key].age for key in own & readings.keys()), default=0.0)
         ages = [seen.age for key, seen in readings.items() if key not in own and key not in dead]
