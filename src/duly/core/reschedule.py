@@ -37,7 +37,8 @@ class QueuedRun(NamedTuple):
 
     def refusal(self, due_at: int) -> str | None:
         """Return why the run cannot be rescheduled to a time, or None if it can."""
-        if self.waits_in is not None:
+        # A run that is due has waited long enough, and only waits for a worker.
+        if self.waits_in is not None and max(self.due_at, due_at) > self.now:
             return f"it waits in step {self.waits_in!r}, and continues when that wait ends"
         if slot_of(self.lane) in _HANDED:
             return (

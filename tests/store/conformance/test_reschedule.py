@@ -1,5 +1,6 @@
 """An operator changes when, how urgently and in which queue a queued run starts."""
 
+import json
 import threading
 
 import pytest
@@ -257,7 +258,7 @@ def test_an_unknown_run_is_not_rescheduled(store, tables):
 @pytest.mark.parametrize("kind", ["sleep", "wait", "gather"])
 def test_a_run_that_waits_in_a_step_stays_as_it_is(store, worker, kind, tables):
     held = enqueue_and_claim(store)
-    awaited = "[]" if kind == "gather" else "paid"
+    awaited = json.dumps([enqueue_one(store)]) if kind == "gather" else "paid"
     begin(store, held, kind, after=None if kind == "gather" else MINUTE, awaited=awaited)
     suspend(store, held, 60.0)
     before = tables.everything()
@@ -267,6 +268,20 @@ def test_a_run_that_waits_in_a_step_stays_as_it_is(store, worker, kind, tables):
     assert (answer.done, answer.state) == (False, "queued")
     assert "it waits in step 'name'" in answer.refusal
     assert tables.everything() == before
+
+
+def test_a_run_whose_wait_is_over_can_be_moved_to_another_queue(store, worker, clock):
+    held = enqueue_and_claim(store)
+    begin(store, held, "sleep", after=MINUTE)
+    suspend(store, held, 60.0)
+    clock.advance(61.0)
+
+    assert not reschedule(store, held.run_id, delay=MINUTE).done
+    assert reschedule(store, held.run_id, queue="mail", priority=5).done
+
+    run = run_of(store, held.run_id)
+    assert (run.queue, run.priority) == ("mail", 5)
+    assert claimed_ids(store, queue="mail") == [held.run_id]
 
 
 @pytest.mark.parametrize("kind", ["sleep", "wait", "gather"])
